@@ -73,7 +73,8 @@ pub use keelson_audit::{
     Mode as AuditMode, Truncation as AuditTruncation,
 };
 pub use keelson_meta::time::Timestamp;
-pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock, producer};
+pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock};
+pub use keelson_resources::producer;
 pub use keelson_server::{BrowserOptions, CrossOrigins, Limits, TlsOptions};
 pub use keelson_store::Store;
 pub use keelson_workloads::Simulation;

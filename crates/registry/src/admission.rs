@@ -6,9 +6,9 @@
 
 mod scale;
 
-use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
+use crate::target::Target;
 use crate::write::{Options, OwnKind, Subresource, Write};
 use keelson_admission::{
     Attributes, Call, Configurations, Operation, Phase, Recorder, Reinvocation, Request, Step,

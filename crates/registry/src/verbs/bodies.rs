@@ -1,7 +1,8 @@
 //! The new object of a create or an update, and checks that both share.
 
-use crate::kind::{Source, Target};
+use crate::target::Target;
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
+use keelson_resources::api_table::Source;
 
 /// The new object of a write, in the version of the target.
 pub struct NewObject {

@@ -1,26 +1,26 @@
 //! The verb create.
 
 use crate::admission::AdmissionConfigs;
-use crate::api_table::Source;
 use crate::clock;
 use crate::conversion::{convert_entry, encode_record, round_trip};
-use crate::kind::{Answer, Target};
 use crate::managed_fields::record_create;
 use crate::options::WriteOptions;
 use crate::registry::{Put, Registry};
+use crate::target::{Answer, Target};
 use crate::verbs::RetryBudget;
 use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid, is_failed_allocation};
 use crate::verbs::{WriteResponse, check_body_fields};
 use crate::write::{Options, Write};
 use keelson_admission::{Operation, Stored};
 use keelson_auth::{Permit, long_work};
-use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
 use keelson_meta::random_names::generated_name;
 use keelson_meta::{
     ErrorList, Failure, Map, Object, Overgrown, Reason, Status, Str, Value, names,
     owner_references, value,
 };
+use keelson_records::Entry;
+use keelson_resources::api_table::Source;
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl Registry {
         let NewObject { object: mut obj, managed, warnings: new_warnings } = input;
         warnings.extend(new_warnings);
         let copy_labels = kind.strategy.labels_from_template && labels_at(&obj, LABELS).is_none();
-        kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref())?;
+        kind.fill_defaults(target.schema(), &mut obj, self.clock.now())?;
         warnings.extend(owner_references::dedup(&mut obj));
         if !managed {
             kind.set_managers(&mut obj, target.schema(), |obj| {
@@ -405,9 +405,9 @@ fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, Failure> {
 
 fn name_taken_outcome(target: &Target, known: Option<Entry>) -> Result<CreateOutcome, Failure> {
     // Any version will do for the deletionTimestamp.
-    let known = known.map(|entry| match target.kind.webhook {
-        None => target.kind.decode(&entry),
-        Some(_) => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
+    let known = known.map(|entry| match target.kind.has_conversion_webhook {
+        false => target.kind.decode(&entry),
+        true => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
     });
     let known = known.transpose()?;
     Ok(CreateOutcome::NameTaken {

@@ -1,12 +1,11 @@
 //! The verb update, and the retry loop of every change of a stored object.
 
-use crate::api_table::Source;
 use crate::conversion::{Conversions, convert_entry, decode_entry, encode_record, round_trip};
-use crate::kind::{Answer, Target};
 use crate::managed_fields::{FieldManager, restore_times};
 use crate::options::WriteOptions;
 use crate::preconditions::{check_uid, check_version, requested_version};
 use crate::registry::{Deletion, Put, Registry};
+use crate::target::{Answer, Target};
 use crate::verbs::bodies::{
     NewObject, UpdateFn, check_namespace, for_target, invalid, is_failed_allocation,
 };
@@ -14,10 +13,11 @@ use crate::verbs::{RetryBudget, WriteResponse, check_body_fields};
 use crate::write::{Options, Subresource, Write};
 use keelson_admission::{Operation, Stored};
 use keelson_auth::{Permit, long_work};
-use keelson_cache::Entry;
 use keelson_kinds::preserve;
 use keelson_kinds::strategy::{self, Strategy};
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names, owner_references};
+use keelson_records::Entry;
+use keelson_resources::api_table::Source;
 use keelson_schema::decode::Decoded;
 use std::sync::Arc;
 use std::time::Instant;
@@ -170,24 +170,25 @@ impl Registry {
         let converted = (target.schema().gvk != target.working().gvk)
             .then(|| kind.in_version(stored.clone(), target.schema()));
         let live = converted.as_ref().unwrap_or(&stored);
-        let NewObject { mut object, managed, warnings: new_warnings } = match &kind.webhook {
-            None => make(Some(live))?,
-            Some(_) => {
-                let updated = self.with_conversions(kind, conversions, || make(Some(live)));
-                Box::pin(updated).await??
-            }
-        };
+        let NewObject { mut object, managed, warnings: new_warnings } =
+            match kind.has_conversion_webhook {
+                false => make(Some(live))?,
+                true => {
+                    let updated = self.with_conversions(kind, conversions, || make(Some(live)));
+                    Box::pin(updated).await??
+                }
+            };
         warnings.extend(new_warnings);
         warnings.extend(owner_references::dedup(&mut object));
         check_version(target, &object, entry)?;
-        kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref())?;
-        match &kind.webhook {
+        kind.fill_defaults(target.schema(), &mut object, self.clock.now())?;
+        match kind.has_conversion_webhook {
             _ if managed => {}
-            None => kind.set_managers(&mut object, target.schema(), |object| {
+            false => kind.set_managers(&mut object, target.schema(), |object| {
                 let now = self.clock.now();
                 FieldManager::of(target, subresource).update(live, object, options, now);
             }),
-            Some(_) => object = Box::pin(self.with_managed_fields(update, live, object)).await?,
+            true => object = Box::pin(self.with_managed_fields(update, live, object)).await?,
         }
         let mut new = kind.to_working(object, target.schema())?;
         let write = update.write(&stored);

@@ -150,8 +150,11 @@ async fn open() -> (Arc<Registry>, Log) {
         actions: vec![ActionRow { name: "stamp", resource: Some("stamps"), action }],
         ..KindHooks::default()
     };
-    let hooks =
-        Hooks { kinds: vec![("", "configmaps", kind)], quotas: Some(noting), ..Hooks::default() };
+    let hooks = Hooks {
+        kinds: vec![("", "configmaps", Arc::new(kind))],
+        quotas: Some(noting),
+        ..Hooks::default()
+    };
     let store = Embedded::in_memory();
     let opened = Registry::open(store, Box::new(SystemClock), default_options(), hooks).await;
     let registry = opened.expect("an empty store opens");

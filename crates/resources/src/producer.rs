@@ -1,13 +1,11 @@
-//! Producers of the API table: resources that are added, changed and removed while the server runs.
+//! What producers of the API table define: resources that are added, changed and removed while the server runs.
 
-use crate::Registry;
 use crate::api_table::{Endpoint, Source};
+use crate::attached::Attached;
 use crate::cel_rules::CelRules;
-use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, VersionChecks};
 use crate::schema_text::SchemaText;
 use bytes::Bytes;
-use keelson_admission::webhooks::ConversionWebhook;
 use keelson_kinds::scale::{ScalePaths, scale_kind};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
@@ -49,8 +47,6 @@ pub struct Definition {
     pub since: Option<Revision>,
     /// Uid and generation of the CustomResourceDefinition, if there is one.
     pub definition: Option<(Str, i64)>,
-    /// The conversion webhook; `None`: conversion only changes the apiVersion.
-    pub webhook: Option<Arc<ConversionWebhook>>,
 }
 
 /// A version of a [`Definition`].
@@ -106,7 +102,7 @@ const VERBS: [&str; 8] =
 const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// Returns the key prefix of a custom resource in the store.
-pub(crate) fn custom_prefix(group: &str, resource: &str) -> Bytes {
+pub fn custom_prefix(group: &str, resource: &str) -> Bytes {
     Bytes::from(format!("/registry/{group}/{resource}/"))
 }
 
@@ -130,7 +126,9 @@ impl DefinedVersion {
 }
 
 impl Definition {
-    fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
+    /// Returns the kind of the resource. `generation` is the number of the change of the API table; records up to
+    /// `foreign_through` may have been written with another definition.
+    pub fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
         let storage = self.versions.iter().find(|version| version.name == self.storage_version);
         let storage = storage.ok_or(ServeError::Storage)?.schema.clone();
         let served = self.versions.iter().filter(|version| version.is_served);
@@ -154,15 +152,15 @@ impl Definition {
             foreign_through: AtomicU64::new(foreign_through.0),
             definition: self.definition.clone(),
             is_terminating: AtomicBool::new(false),
-            hooks_row: None,
             checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
             all_versions: self.versions.iter().map(|version| version.schema.clone()).collect(),
-            webhook: self.webhook.clone(),
-            converted: ConvertedEntries::default(),
+            has_conversion_webhook: false,
+            attached: Attached::default(),
         })
     }
 
-    fn endpoints(&self, kind: &Arc<Kind>) -> Vec<(Str, Arc<Endpoint>)> {
+    /// Returns the endpoints of the served versions.
+    pub fn endpoints(&self, kind: &Arc<Kind>) -> Vec<(Str, Arc<Endpoint>)> {
         let served = self.versions.iter().filter(|version| version.is_served);
         let endpoint = |version: &DefinedVersion| Endpoint {
             facts: Cow::Owned(self.facts(version)),
@@ -174,7 +172,8 @@ impl Definition {
         served.map(|version| (version.name.clone(), Arc::new(endpoint(version)))).collect()
     }
 
-    fn prefix(&self) -> Bytes {
+    /// Returns the key prefix of its objects in the store.
+    pub fn prefix(&self) -> Bytes {
         custom_prefix(&self.group, &self.resource)
     }
 
@@ -205,46 +204,5 @@ impl Definition {
             gate: None,
             subresources: status.into_iter().chain(scale).collect(),
         }
-    }
-}
-
-impl Registry {
-    /// Serves a resource. If it is served already, the new definition replaces the old one and ends
-    /// its watches, so that clients see the change.
-    pub fn serve(&self, definition: &Definition) -> Result<(), ServeError> {
-        let (group, resource) = (&definition.group, &definition.resource);
-        if !group.contains('.') {
-            return Err(ServeError::Group);
-        }
-        let objects = self.cache.add(&definition.prefix());
-        let was_served = self.change_api((group, resource), |api, number| {
-            let was = api.kind(group, resource).map(|kind| kind.source);
-            if was == Some(Source::BuiltIn) {
-                return Err(ServeError::BuiltIn);
-            }
-            let foreign = match definition.since {
-                _ if objects.is_empty() => Revision(0),
-                Some(since) => since,
-                None => self.cache.revision(),
-            };
-            let kind = Arc::new(definition.kind(number, foreign)?);
-            Ok((api.with(group, resource, definition.endpoints(&kind)), was.is_some()))
-        })?;
-        if was_served {
-            self.cache.remove(&definition.prefix());
-        }
-        Ok(())
-    }
-
-    /// Stops serving a resource and ends its watches. The stored objects stay. Returns false if it was not served.
-    pub fn withdraw(&self, group: &str, resource: &str) -> bool {
-        let withdrawn = self.change_api((group, resource), |api, _| {
-            let kind = api.kind(group, resource).filter(|kind| kind.source == Source::Custom);
-            let kind = kind.cloned().ok_or(())?;
-            Ok((api.with(group, resource, vec![]), kind))
-        });
-        let Ok::<_, ()>(kind) = withdrawn else { return false };
-        self.cache.remove(&kind.prefix);
-        true
     }
 }

@@ -7,10 +7,11 @@
 
 mod custom;
 
+use crate::built_in::{built_in_kinds, stored_gvk};
+use crate::kind::Kind;
 use bytes::Bytes;
-use keelson_cache::{ENCRYPTED, NOT_DECRYPTED, PrefixMap, Record, get_by_prefix};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Object};
-use keelson_registry::{Kind, built_in_kinds, stored_gvk};
+use keelson_records::{ENCRYPTED, NOT_DECRYPTED, PrefixMap, Record, get_by_prefix};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, default, json, proto};
 use std::fmt;
@@ -126,7 +127,7 @@ impl EtcdCodec {
         };
         match self.decode_object(stored, &value) {
             Ok(mut obj) => stored.kind.record(&mut obj),
-            Err(why) => keelson_cache::unreadable(&why),
+            Err(why) => keelson_records::unreadable(&why),
         }
     }
 

@@ -240,15 +240,18 @@ impl Entry {
         entry
     }
 
+    #[inline]
     fn head(&self) -> &Head {
         &self.0.header.header
     }
 
+    #[inline]
     fn buffer(&self) -> &[u8] {
         &self.0.slice
     }
 
     /// Returns the revision of this version: its resourceVersion.
+    #[inline]
     pub fn modified(&self) -> Revision {
         self.head().modified
     }
@@ -287,7 +290,7 @@ impl Entry {
 
     /// Returns the difference from which [`Entry::apply_difference`] on `other` rebuilds this
     /// entry; `None` when it would not be smaller than the entry.
-    pub(crate) fn difference_from(&self, other: &Entry) -> Option<Box<[u8]>> {
+    pub fn difference_from(&self, other: &Entry) -> Option<Box<[u8]>> {
         let buffer = self.buffer();
         if self.head().key_len != other.head().key_len {
             return None;
@@ -305,8 +308,9 @@ impl Entry {
         difference
     }
 
-    /// Rebuilds the version whose difference from this one [`Entry::difference_from`] returned.
-    pub(crate) fn apply_difference(&self, difference: &[u8]) -> Entry {
+    /// Rebuilds the version whose difference from this one [`Entry::difference_from`] returned. Panics
+    /// when the difference is from another version.
+    pub fn apply_difference(&self, difference: &[u8]) -> Entry {
         self.try_apply_difference(difference).expect("the difference is from this version")
     }
 
@@ -336,6 +340,7 @@ impl Entry {
     }
 
     /// Returns [`Entry::key`] as bytes, without another UTF-8 check.
+    #[inline]
     pub fn key_bytes(&self) -> &[u8] {
         &self.buffer()[..self.head().key_len as usize]
     }
@@ -368,18 +373,20 @@ impl Entry {
     }
 
     /// Returns the end of the JSON.
+    #[inline]
     fn end(&self) -> usize {
         self.buffer().len() - 1
     }
 
     /// Returns offset and length in the buffer of a text that this entry returned.
-    pub(crate) fn offset_of(&self, text: &str) -> (u32, u32) {
+    pub fn offset_of(&self, text: &str) -> (u32, u32) {
         let at = text.as_ptr().addr() - self.buffer().as_ptr().addr();
         (to_u32(at), to_u32(text.len()))
     }
 
     /// Returns the bytes at such an offset.
-    pub(crate) fn bytes_at(&self, at: u32, length: u32) -> &[u8] {
+    #[inline]
+    pub fn bytes_at(&self, at: u32, length: u32) -> &[u8] {
         &self.buffer()[at as usize..(at + length) as usize]
     }
 
@@ -399,6 +406,7 @@ impl Entry {
     }
 
     /// Returns the object's JSON.
+    #[inline]
     pub fn json_slice(&self) -> &[u8] {
         &self.buffer()[self.head().json_at as usize..self.end()]
     }
@@ -409,7 +417,7 @@ impl Entry {
     }
 
     /// Returns the start of the JSON that list items omit: `kind` and `apiVersion`.
-    pub(crate) fn head_slice(&self) -> &[u8] {
+    pub fn head_slice(&self) -> &[u8] {
         &self.json_slice()[..self.head().item_at as usize]
     }
 
@@ -514,37 +522,29 @@ impl<'a> Iterator for Pairs<'a> {
 impl ExactSizeIterator for Pairs<'_> {}
 
 impl HasSortKey for Entry {
+    #[inline]
     fn sort_key(&self) -> SortKey<'_> {
         (b"", self.key_bytes())
     }
 }
 
 /// Returns the sort key of the object with this key among the objects of its resource.
-pub(crate) fn by_key(key: &str) -> SortKey<'_> {
+#[inline]
+pub fn by_key(key: &str) -> SortKey<'_> {
     (b"", key.as_bytes())
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     /// The prefix of the keys of test objects.
-    pub(crate) const PREFIX: &str = "/registry/ks/";
+    const PREFIX: &str = "/registry/ks/";
 
-    pub(crate) fn stored(key: &str, labels: &[(&str, &str)], revision: u64) -> KeyValue {
-        stored_with(key, labels, revision, r#","x":1"#)
-    }
-
-    /// Returns a stored object with further members.
-    pub(crate) fn stored_with(
-        key: &str,
-        labels: &[(&str, &str)],
-        revision: u64,
-        more: &str,
-    ) -> KeyValue {
+    fn stored(key: &str, labels: &[(&str, &str)], revision: u64) -> KeyValue {
         let json = r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"0"}"#;
         let at = json.len() - 3;
-        let json = format!("{json}{more}}}");
+        let json = format!(r#"{json},"x":1}}"#);
         let record = Record {
             json: json.as_bytes(),
             resource_version_at: at,

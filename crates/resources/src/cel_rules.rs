@@ -1,9 +1,9 @@
 //! [`CelRules`]: the CEL validation rules of a version of a custom resource, compiled on first use.
 
 use crate::schema_text::SchemaText;
-use keelson_cache::Entry;
 use keelson_kinds::expressions::ObjectRules;
 use keelson_meta::{ErrorList, Map};
+use keelson_records::Entry;
 use std::sync::OnceLock;
 
 /// The rules of one version of a custom resource.

@@ -2,8 +2,8 @@
 //! CustomResourceDefinition, so they are not copied but read from the definition in the cache.
 
 use bytes::Bytes;
-use keelson_cache::Entry;
 use keelson_meta::Value;
+use keelson_records::Entry;
 use keelson_schema::json::{self, item_ranges, value_range};
 use std::fmt;
 use std::ops::Range;
@@ -126,8 +126,8 @@ fn lock(range: &Mutex<DefinitionRange>) -> MutexGuard<'_, DefinitionRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keelson_cache::Record;
     use keelson_meta::value;
+    use keelson_records::Record;
     use keelson_store::{KeyValue, Revision};
 
     fn entry(revision: u64, status: &str) -> Entry {

@@ -1,39 +1,48 @@
 //! [`RecordChecker`]: checks the records of a store that no server uses (`keelson check`).
 
-use crate::services::{PORTS_KEY, check_ports};
+use crate::kind::Kind;
 use crate::stored_resources::StoredResources;
-use keelson_cache::Entry;
-use keelson_registry::Kind;
+use keelson_records::Entry;
 use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
 use std::sync::Arc;
 
-/// The name of the node port bitmap in the output of `keelson check`.
-const PORTS_NAME: &str = "ranges/servicenodeports";
+/// A record under a key of its own that is no object of the API.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherRecord {
+    /// Its key.
+    pub key: &'static [u8],
+    /// Its name in the output of `keelson check`.
+    pub name: &'static str,
+    /// Checks its value. The error says why it cannot be read.
+    pub check: fn(&[u8]) -> Result<(), String>,
+}
 
 /// Checks records of the built-in kinds.
+#[derive(Debug)]
 pub struct RecordChecker {
     resources: StoredResources,
+    others: &'static [OtherRecord],
 }
 
 impl RecordChecker {
-    /// Returns a checker for all built-in kinds, including those that are not served by default.
-    pub fn for_all_kinds() -> RecordChecker {
-        RecordChecker { resources: StoredResources::default() }
+    /// Returns a checker for all built-in kinds, including those that are not served by default, and for `others`.
+    pub fn for_all_kinds(others: &'static [OtherRecord]) -> RecordChecker {
+        RecordChecker { resources: StoredResources::default(), others }
     }
 
     /// Returns the resource of a key; `None` if the key is unknown.
     pub fn name(&self, key: &[u8]) -> Option<String> {
-        if key == PORTS_KEY {
-            return Some(PORTS_NAME.to_owned());
+        if let Some(other) = self.other(key) {
+            return Some(other.name.to_owned());
         }
         self.kind(key).map(|kind| kind.gvr.qualified().to_string())
     }
 
     /// Checks that a record is a valid object of the kind and name in its key. The error says why not.
     pub fn check(&self, kv: &KeyValue) -> Result<(), String> {
-        if kv.key == PORTS_KEY {
-            return check_ports(&kv.value);
+        if let Some(other) = self.other(&kv.key) {
+            return (other.check)(&kv.value);
         }
         let Some(kind) = self.kind(&kv.key) else { return Ok(()) };
         let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
@@ -65,8 +74,8 @@ impl RecordChecker {
 
     /// Returns why a server cannot read a record; `None` if it can.
     pub fn unreadable_reason(&self, kv: &KeyValue) -> Option<String> {
-        if kv.key == PORTS_KEY {
-            return check_ports(&kv.value).err();
+        if let Some(other) = self.other(&kv.key) {
+            return (other.check)(&kv.value).err();
         }
         let kind = self.kind(&kv.key)?;
         match Entry::from_store(kind.prefix.len(), kv) {
@@ -78,11 +87,15 @@ impl RecordChecker {
     fn kind(&self, key: &[u8]) -> Option<&Arc<Kind>> {
         self.resources.kind(key)
     }
+
+    fn other(&self, key: &[u8]) -> Option<&'static OtherRecord> {
+        self.others.iter().find(|other| other.key == key)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::RecordChecker;
+    use super::{OtherRecord, RecordChecker};
     use bytes::Bytes;
     use keelson_store::{KeyValue, Revision};
 
@@ -91,14 +104,14 @@ mod tests {
         let (labels, fields) = (&[], &[]);
         let json = json.as_bytes();
         let record =
-            keelson_cache::Record { json, resource_version_at: at, item_at: 1, labels, fields };
+            keelson_records::Record { json, resource_version_at: at, item_at: 1, labels, fields };
         check_bytes(key, record.encode())
     }
 
     fn check_bytes(key: &str, value: Bytes) -> Result<(), String> {
         let key = Bytes::copy_from_slice(key.as_bytes());
         let (created, modified) = (Revision(4), Revision(4));
-        RecordChecker::for_all_kinds().check(&KeyValue { key, value, created, modified })
+        RecordChecker::for_all_kinds(&[]).check(&KeyValue { key, value, created, modified })
     }
 
     #[test]
@@ -130,15 +143,25 @@ mod tests {
     }
 
     #[test]
-    fn the_node_port_bitmap_is_checked() {
-        let key = "/registry/ranges/servicenodeports";
-        let ports =
-            br#"{"kind":"RangeAllocation","apiVersion":"v1","range":"30000-32767","data":"Ag=="}"#;
-        let name = |key: &str| RecordChecker::for_all_kinds().name(key.as_bytes());
-        assert_eq!(name(key).as_deref(), Some("ranges/servicenodeports"));
-        assert_eq!(name("/registry/deployments/a/b").as_deref(), Some("deployments.apps"));
-        assert_eq!(name("/registry/ranges/serviceips"), None);
-        assert_eq!(check_bytes(key, Bytes::from_static(ports)), Ok(()));
-        check_bytes(key, Bytes::from_static(b"none")).expect_err("these are no ports");
+    fn a_record_that_is_no_object_has_its_own_check() {
+        const OTHERS: &[OtherRecord] = &[OtherRecord {
+            key: b"/registry/ranges/a",
+            name: "ranges/a",
+            check: |value| if value == b"good" { Ok(()) } else { Err("it is bad".to_owned()) },
+        }];
+        let checker = RecordChecker::for_all_kinds(OTHERS);
+        assert_eq!(checker.name(b"/registry/ranges/a").as_deref(), Some("ranges/a"));
+        assert_eq!(checker.name(b"/registry/deployments/a/b").as_deref(), Some("deployments.apps"));
+        assert_eq!(checker.name(b"/registry/ranges/serviceips"), None);
+        let kv = |value: &'static [u8]| KeyValue {
+            key: Bytes::from_static(b"/registry/ranges/a"),
+            value: Bytes::from_static(value),
+            created: Revision(4),
+            modified: Revision(4),
+        };
+        assert_eq!(checker.check(&kv(b"good")), Ok(()));
+        assert_eq!(checker.check(&kv(b"worse")), Err("it is bad".to_owned()));
+        assert_eq!(checker.unreadable_reason(&kv(b"good")), None);
+        assert_eq!(checker.unreadable_reason(&kv(b"worse")).as_deref(), Some("it is bad"));
     }
 }

@@ -1,8 +1,9 @@
 //! [`StoredResources`]: which resource a key of the store belongs to.
 
-use keelson_cache::{PrefixMap, custom_prefix, get_by_prefix};
+use crate::built_in::built_in_kinds;
+use crate::kind::Kind;
 use keelson_meta::Features;
-use keelson_registry::{Kind, built_in_kinds};
+use keelson_records::{PrefixMap, custom_prefix, get_by_prefix};
 use std::sync::Arc;
 
 /// The prefix of all keys.

@@ -1,24 +1,21 @@
-//! [`Kind`]: one resource with its versions, its rules and its objects. [`Target`]: the object or
-//! collection of a request. Callers do not distinguish built-in kinds from custom ones.
+//! [`Kind`]: one resource with its versions and its rules. It decodes and encodes the objects of the resource.
+//! Callers do not distinguish built-in kinds from custom ones.
 
+use crate::attached::Attached;
 use crate::cel_rules::CelRules;
-use crate::clock::Clock;
-use crate::converted_entries::ConvertedEntries;
 use bytes::Bytes;
-use keelson_admission::webhooks::ConversionWebhook;
-use keelson_cache::{Entry, Record};
-use keelson_kinds::scale::{self, ScalePaths};
+use keelson_kinds::scale::ScalePaths;
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::scratch::Scratch;
 use keelson_meta::{
     ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Overgrown,
-    Status, Str, Value,
+    Status, Str, Timestamp,
 };
+use keelson_records::{Entry, Record};
 use keelson_schema::Schema;
 use keelson_schema::structural::LazyStructural;
 use keelson_schema::tables::CustomColumns;
 use keelson_schema::{decode, default, json};
-use keelson_traces::Span;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,18 +81,16 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition.
     pub definition: Option<(Str, i64)>,
-    /// Index of the kind's hooks in [`Hooks::kinds`](crate::hooks::Hooks::kinds).
-    pub(crate) hooks_row: Option<usize>,
     /// The CustomResourceDefinition is being deleted: creates are refused.
     pub is_terminating: AtomicBool,
     /// The rules of each version of a custom resource.
     pub checks: Vec<VersionChecks>,
     /// The schemas of all versions of a custom resource, served or not.
     pub(crate) all_versions: Vec<Schema>,
-    /// The conversion webhook of a custom resource; `None`: conversion only changes the apiVersion.
-    pub webhook: Option<Arc<ConversionWebhook>>,
-    /// Cache of entries that the webhook has converted.
-    pub(crate) converted: ConvertedEntries,
+    /// Whether a webhook converts the objects of a custom resource; else conversion only changes the apiVersion.
+    pub has_conversion_webhook: bool,
+    /// What the crate that runs the verbs keeps beside the kind.
+    pub attached: Attached,
 }
 
 impl Kind {
@@ -105,19 +100,19 @@ impl Kind {
     }
 
     /// Returns the rules of a version of a custom resource.
-    pub(crate) fn version_checks(&self, version: &str) -> Option<&VersionChecks> {
+    pub fn version_checks(&self, version: &str) -> Option<&VersionChecks> {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
     /// Adds the errors of the strategy's last rules. They concern the spec, so updates of the status skip them.
-    pub(crate) fn validate_last(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+    pub fn validate_last(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
         if let Some(rules) = self.strategy.validate_last {
             rules(new, old, errors);
         }
     }
 
     /// Adds the errors of a custom resource: structural schema, scale paths, CEL rules.
-    pub(crate) fn validate_custom(
+    pub fn validate_custom(
         &self,
         version: &str,
         new: &Object,
@@ -134,7 +129,7 @@ impl Kind {
     }
 
     /// Whether field selectors support a field of a custom resource in a version.
-    pub(crate) fn is_selectable(&self, version: &str, field: &str) -> bool {
+    pub fn is_selectable(&self, version: &str, field: &str) -> bool {
         let checks = self.version_checks(version);
         checks.is_some_and(|checks| checks.selectable.iter().any(|path| path.join(".") == field))
     }
@@ -146,7 +141,7 @@ impl Kind {
     }
 
     /// Returns the scale paths of a version of a custom resource.
-    pub(crate) fn scale(&self, version: &str) -> Option<Arc<ScalePaths>> {
+    pub fn scale(&self, version: &str) -> Option<Arc<ScalePaths>> {
         self.version_checks(version)?.scale.clone()
     }
 
@@ -155,17 +150,17 @@ impl Kind {
         self.version_checks(version).map(|checks| checks.columns.clone())
     }
 
-    /// Sets the defaults of the schema and of the strategy.
+    /// Sets the defaults of the schema and of the strategy; `now` is the time that some of them are.
     pub fn fill_defaults(
         &self,
         schema: &Schema,
         obj: &mut Object,
-        clock: &dyn Clock,
+        now: Timestamp,
     ) -> Result<(), Overgrown> {
         default::fill(schema, obj)?;
         self.strategy.default(obj);
         if let Some(default_time) = self.strategy.default_time {
-            default_time(obj, &clock.now().text());
+            default_time(obj, &now.text());
         }
         Ok(())
     }
@@ -193,7 +188,7 @@ impl Kind {
     }
 
     /// Whether an entry was written with the present schema.
-    pub(crate) fn is_in_present_schema(&self, entry: &Entry) -> bool {
+    pub fn is_in_present_schema(&self, entry: &Entry) -> bool {
         let foreign = self.foreign_through.load(Ordering::Relaxed);
         foreign == 0 || entry.modified().0 > foreign
     }
@@ -201,12 +196,12 @@ impl Kind {
     /// Whether the JSON of an entry can be sent as it is to clients of a version: it is in the
     /// storage version, or a webhook has converted it.
     pub fn is_in_version(&self, entry: &Entry, schema: &Schema) -> bool {
-        (self.is_in_present_schema(entry) || self.webhook.is_some())
+        (self.is_in_present_schema(entry) || self.has_conversion_webhook)
             && (self.source == Source::BuiltIn || has_gvk(&schema.gvk, entry.json_slice()))
     }
 
     /// Whether a stored text begins with the kind and apiVersion of the storage version.
-    pub(crate) fn is_in_storage_version(&self, text: &[u8]) -> bool {
+    pub fn is_in_storage_version(&self, text: &[u8]) -> bool {
         has_gvk(&self.storage.gvk, text)
     }
 
@@ -255,7 +250,7 @@ impl Kind {
             return read_stored(to, entry);
         }
         let (obj, from) = self.decode_as_stored(entry)?;
-        if from.gvk != to.gvk && self.webhook.is_some() {
+        if from.gvk != to.gvk && self.has_conversion_webhook {
             let why = format!("{} was not converted to {}", entry.name(), to.gvk);
             return Err(Status::internal(why));
         }
@@ -265,7 +260,7 @@ impl Kind {
     /// Decodes an entry of a custom resource in the version in which it is stored, and returns the schema of that
     /// version. An object that was written with another schema is pruned and gets defaults, unless they would make it
     /// grow too much: it stays as it was stored, so that it can be read and deleted.
-    pub(crate) fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
+    pub fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
         let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
         let version = parsed.value.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
         let version = version.unwrap_or_default().version;
@@ -291,7 +286,7 @@ impl Kind {
     }
 
     /// Encodes an object in a version as a record.
-    pub(crate) fn record_in(&self, schema: &Schema, obj: &mut Object) -> Bytes {
+    pub fn record_in(&self, schema: &Schema, obj: &mut Object) -> Bytes {
         obj.metadata_mut().insert("resourceVersion", "0");
         let mut text = Scratch::take(&SCRATCH);
         let marks = json::encode(schema, obj, &mut text);
@@ -326,8 +321,9 @@ impl Kind {
         })
     }
 
-    /// Converts an object to the [working version](Target::working) and sets its defaults.
-    pub(crate) fn to_working(&self, obj: Object, from: &Schema) -> Result<Object, Overgrown> {
+    /// Converts an object to the version in which writes handle it and sets its defaults: built-in kinds to the
+    /// storage version; custom resources stay as they are.
+    pub fn to_working(&self, obj: Object, from: &Schema) -> Result<Object, Overgrown> {
         if from.gvk == self.storage.gvk || self.source == Source::Custom {
             return Ok(obj);
         }
@@ -416,101 +412,4 @@ fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
     let parsed = json::parse(text).map_err(Status::internal)?;
     Object::from_value(parsed.value)
         .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
-}
-
-/// The object or collection that a request names.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// The resource.
-    pub kind: Arc<Kind>,
-    /// The version in the URL.
-    pub version: Str,
-    /// The namespace, or empty.
-    pub namespace: Str,
-    /// The name, or empty.
-    pub name: Str,
-}
-
-impl Target {
-    /// Returns the Scale of an object before an update; missing replicas count as 0.
-    pub(crate) fn scale_before(&self, obj: &Object) -> Object {
-        match self.kind.scale(&self.version) {
-            Some(paths) => scale::custom(&paths, obj),
-            None => scale::built_in(obj),
-        }
-    }
-
-    /// Starts the span of an access to the object. The key is that of etcd, without the prefix.
-    pub(crate) fn span(&self, name: &'static str) -> Span {
-        let span = keelson_traces::start(name);
-        if span.is_recorded() {
-            let key = self.kind.store_key(&self.namespace, &self.name);
-            let key = String::from_utf8_lossy(key.strip_prefix(b"/registry").unwrap_or(&key));
-            span.set("key", &*key);
-        }
-        span
-    }
-
-    /// Starts the span of an access to objects of the kind, with the attributes of upstream's.
-    pub(crate) fn collection_span(&self, name: &'static str) -> Span {
-        let span = keelson_traces::start(name);
-        if span.is_recorded() {
-            // Go's `GroupResource.String`.
-            let GroupVersionResource { group, resource, .. } = self.gvr();
-            let dot = if group.is_empty() { "" } else { "." };
-            span.set("type", format!("{resource}{dot}{group}"));
-        }
-        span
-    }
-
-    /// Returns a target in the storage version, for callers inside the server.
-    pub fn of(kind: &Arc<Kind>, namespace: &str, name: &str) -> Target {
-        let version = kind.storage.gvk.version.clone();
-        Target { kind: kind.clone(), version, namespace: namespace.into(), name: name.into() }
-    }
-
-    /// Returns the schema of the version in the URL.
-    pub fn schema(&self) -> &Schema {
-        self.kind.schema(&self.version).unwrap_or(&self.kind.storage)
-    }
-
-    /// Returns the schema of the version in which writes handle objects: the storage version for built-in kinds; for
-    /// custom resources the version in the URL, whose rules validate the object.
-    pub(crate) fn working(&self) -> &Schema {
-        match self.kind.source {
-            Source::BuiltIn => &self.kind.storage,
-            Source::Custom => self.schema(),
-        }
-    }
-
-    /// Returns group, version and resource as messages contain them.
-    pub fn gvr(&self) -> &GroupVersionResource {
-        &self.kind.gvr
-    }
-
-    /// Returns the key without the prefix.
-    pub fn key(&self) -> String {
-        self.kind.key(&self.namespace, &self.name)
-    }
-
-    /// Returns 404 for the object.
-    pub fn not_found(&self) -> Failure {
-        Status::not_found(self.gvr(), &self.name)
-    }
-
-    /// Returns the same target with another namespace and name.
-    pub fn named(&self, namespace: &str, name: &str) -> Target {
-        Target { namespace: namespace.into(), name: name.into(), ..self.clone() }
-    }
-}
-
-/// The object or Status that a verb answers.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// A stored object, whose JSON can be sent as it is.
-    Entry(Entry),
-    /// An object that was built for this answer, in the version of the URL.
-    Object(Object),
-    /// A `Status` of success with these details.
-    Success(Value),
 }

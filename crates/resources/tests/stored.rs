@@ -2,9 +2,9 @@
 //! what it wrote.
 
 use bytes::Bytes;
-use keelson_builtin::EtcdCodec;
-use keelson_cache::{Entry, Record};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Value, value};
+use keelson_records::{Entry, Record};
+use keelson_resources::EtcdCodec;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{json, proto};
 use keelson_store::{KeyValue, Revision};

@@ -1,14 +1,14 @@
 //! [`ApiTable`]: the groups, versions and resources that are served. The table is an immutable
 //! snapshot behind an atomic pointer; a request looks up its [`Endpoint`] once and keeps it.
 //!
-//! Its producers are the catalogue of built-in resources, read here, and the callers of
-//! [`Registry::serve`](crate::Registry::serve) and [`Registry::withdraw`](crate::Registry::withdraw).
+//! Its producers are the catalogue of built-in resources, read here, and whoever adds a
+//! [`Definition`](crate::producer::Definition) while the server runs.
 
 use crate::kind::Kind;
 pub use crate::kind::Source;
 use crate::schema_text::SchemaText;
-use keelson_cache::{HasSortKey, SortKey, Tree};
 use keelson_meta::{GroupVersionKind, Str, Value};
+use keelson_records::{HasSortKey, SortKey, Tree};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
 use std::borrow::Cow;
@@ -125,7 +125,7 @@ impl HasSortKey for Kind {
 
 impl ApiTable {
     /// Returns the table of the built-in resources that are served.
-    pub(crate) fn built_in(
+    pub fn built_in(
         catalogue: &'static Catalogue,
         kinds: &HashMap<(Str, Str), Arc<Kind>>,
         is_served: impl Fn(&Group, &Version, &Resource) -> bool,
@@ -204,7 +204,7 @@ impl ApiTable {
 
     /// Returns the table with the endpoints of one resource replaced; an empty list removes the
     /// resource. The resource must not be in the catalogue.
-    pub(crate) fn with(
+    pub fn with(
         &self,
         group: &str,
         resource: &str,

@@ -28,6 +28,7 @@ pub fn custom_prefix<'k>(root: &[u8], key: &'k [u8]) -> Option<&'k [u8]> {
 
 /// Returns whether `key` starts with `prefix`. Comparing empty slices would call memcmp on an
 /// unmapped address, which costs about fifty times as much; skip it.
+#[inline]
 pub fn starts_with(key: &[u8], prefix: &[u8]) -> bool {
     prefix.is_empty() || key.starts_with(prefix)
 }

@@ -20,7 +20,8 @@ const NODE_MIN: usize = 8;
 pub type SortKey<'a> = (&'a [u8], &'a [u8]);
 
 /// Compares two sort keys.
-pub(crate) fn order(a: SortKey<'_>, b: SortKey<'_>) -> Ordering {
+#[inline]
+pub fn order(a: SortKey<'_>, b: SortKey<'_>) -> Ordering {
     // Avoids comparing empty slices, as in `starts_with`.
     let text = |a: &[u8], b: &[u8]| match a.is_empty() || b.is_empty() {
         true => a.len().cmp(&b.len()),

@@ -9,7 +9,7 @@ const RECENT_CHANGES_MAX: usize = 1024;
 
 /// The number of changes of the API table and the latest of them.
 #[derive(Debug, Default)]
-pub(crate) struct ApiChanges {
+pub struct ApiChanges {
     number: u64,
     /// Group and resource of the latest changes, oldest first.
     recent: VecDeque<(Str, Str)>,

@@ -1,12 +1,12 @@
 //! Custom resources in etcd: JSON with sorted members, in the storage version that the definition had
 //! at the time of the write. They are encoded and decoded without the definition, which may be loaded
 //! later; pruning, defaulting and conversion happen when the object is read
-//! ([`Kind`](keelson_registry::Kind)).
+//! ([`Kind`](keelson_resources::Kind)).
 
 use super::EncodeError;
 use bytes::Bytes;
-use keelson_cache::{ENCRYPTED, NOT_DECRYPTED, Record, custom_prefix};
 use keelson_meta::{GroupVersion, Object, Value};
+use keelson_records::{ENCRYPTED, NOT_DECRYPTED, Record, custom_prefix};
 use keelson_schema::structural::Structural;
 use keelson_schema::{Schema, decode, json};
 use smallvec::SmallVec;
@@ -50,7 +50,7 @@ pub(super) fn decode(any: &Schema, group: &str, value: Bytes) -> Bytes {
     if value.first().is_some_and(|first| RECORD_FORMATS.contains(first)) {
         return value;
     }
-    record(any, group, &value).unwrap_or_else(|why| keelson_cache::unreadable(&why))
+    record(any, group, &value).unwrap_or_else(|why| keelson_records::unreadable(&why))
 }
 
 fn record(any: &Schema, group: &str, value: &[u8]) -> Result<Bytes, String> {
