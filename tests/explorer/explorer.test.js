@@ -4,9 +4,12 @@
  */
 
 import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import test, { after, before } from 'node:test';
-import { setUp, Tab } from './harness.js';
-import { fill, HOSTILE, seed } from './objects.js';
+import { load } from '../../crates/explorer/web/vendor/js-yaml.mjs';
+import { openUi, setUp, startProxy, Tab } from './harness.js';
+import { fill, HOSTILE, LARGE_CHARACTERS, seed } from './objects.js';
 
 const MANY = Number(process.env.KEELSON_EXPLORER_OBJECTS ?? 2000);
 const SHIPS = '/apis/example.org/v1/namespaces/shop/ships';
@@ -74,8 +77,8 @@ test('stored text is never markup', async () => {
   await tab.see('.lines', '<img src=x onerror=');
   const found = await tab.page.evaluate(() => [document.querySelectorAll('main img, main script').length, globalThis.hurt ?? 'unhurt']);
   assert.deepEqual(found, [0, 'unhurt']);
-  // A line of half a megabyte is cut in the view.
-  await tab.see('.lines code', '… (500,00');
+  // A line of nearly a megabyte is cut in the view.
+  await tab.see('.lines code', `… (${LARGE_CHARACTERS.toLocaleString('en').slice(0, -1)}`);
   assert.ok(!(await tab.text('main')).includes(HOSTILE));
 });
 
@@ -174,6 +177,10 @@ test('relations are a graph', async () => {
   await tab.shot('relations', 340);
   await tab.go('#/object/-/services/shop/web/relations');
   await tab.see('.graph .node', 'EndpointSlice');
+  // Many objects become one node.
+  await tab.go('#/object/-/configmaps/many/many-000000/relations');
+  await tab.see('.graph .node', `ConfigMap× ${MANY - 1}`);
+  assert.equal(await tab.page.$$eval('.graph .node', (nodes) => nodes.length), 2);
 });
 
 test('events and logs of a pod are shown', async () => {
@@ -318,6 +325,35 @@ test('forged requests are refused', async () => {
   const review = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
   const answer = await all.api.raw('POST', '/apis/authentication.k8s.io/v1/selfsubjectreviews', forged, JSON.stringify(review));
   assert.match(JSON.parse(answer.text).status.userInfo.username, /admin/);
+});
+
+test('credentials come from a program, requests go through a proxy, as another user', async () => {
+  const runs = join(all.dir, 'runs');
+  // Credentials that have ended: the program runs for each request.
+  const printed = { kind: 'ExecCredential', apiVersion: 'client.authentication.k8s.io/v1',
+    status: { token: all.token, expirationTimestamp: '2020-01-01T00:00:00Z' } };
+  const proxy = await startProxy();
+  const config = load(readFileSync(all.kubeconfig, 'utf8'));
+  config.clusters[0].cluster['proxy-url'] = `http://127.0.0.1:${proxy.address().port}`;
+  config.users[0].user = {
+    exec: { apiVersion: printed.apiVersion, command: 'sh', args: ['-c', `echo x >> "$RUNS"; echo '${JSON.stringify(printed)}'`],
+      env: [{ name: 'RUNS', value: runs }], interactiveMode: 'Never' },
+    as: 'bob', 'as-groups': ['system:masters'],
+  };
+  const kubeconfig = join(all.dir, 'exec.kubeconfig');
+  writeFileSync(kubeconfig, JSON.stringify(config));
+  const ui = await openUi(kubeconfig);
+  try {
+    const review = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
+    const { status } = await ui.api.send('POST', '/apis/authentication.k8s.io/v1/selfsubjectreviews', review);
+    assert.equal(status.userInfo.username, 'bob');
+    assert.ok((await ui.api.send('GET', '/api/v1/namespaces')).items.length > 0);
+    assert.equal(readFileSync(runs, 'utf8'), 'x\nx\nx\n', 'at the start and for each request');
+    assert.ok(proxy.tunnels > 0);
+  } finally {
+    await ui.stop();
+    proxy.close();
+  }
 });
 
 test('nothing has failed in the page, and its policy was not violated', () => {

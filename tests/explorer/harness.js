@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import { createRequire } from 'node:module';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -33,25 +34,54 @@ export async function setUp() {
   const kubeconfig = join(dir, 'kubeconfig');
   const server = start(['serve', '--ephemeral', '--simulate', '--ui', '--kubeconfig', kubeconfig]);
   const { url, token } = JSON.parse(await server.first);
-  const ui = start(['ui', '--kubeconfig', kubeconfig, '--no-open']);
-  const address = new URL(await ui.first);
+  const ui = await openUi(kubeconfig);
   const browser = await puppeteer.launch({
     executablePath: BROWSER, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'],
   });
-  const api = new Api(address);
   return {
-    url, token, address, browser, api,
+    url, token, dir, kubeconfig, browser, address: ui.address, api: ui.api,
     async close() {
       await browser.close();
-      ui.child.kill('SIGINT');
       server.child.stdin.end();
-      await Promise.all([ui, server].map(({ child }) => new Promise((resolve) => {
-        if (child.exitCode !== null || child.signalCode !== null) resolve();
-        else child.once('exit', resolve);
-      })));
+      await Promise.all([ui.stop(), ended(server.child)]);
       rmSync(dir, { recursive: true });
     },
   };
+}
+
+/** Starts `keelson ui` with a kubeconfig. */
+export async function openUi(kubeconfig) {
+  const { child, first } = start(['ui', '--kubeconfig', kubeconfig, '--no-open']);
+  const address = new URL(await first);
+  const stop = () => {
+    child.kill('SIGINT');
+    return ended(child);
+  };
+  return { address, api: new Api(address), stop };
+}
+
+function ended(child) {
+  return new Promise((resolve) => {
+    if (child.exitCode !== null || child.signalCode !== null) resolve();
+    else child.once('exit', resolve);
+  });
+}
+
+/** Starts an HTTP proxy that knows CONNECT only, and counts its tunnels. */
+export async function startProxy() {
+  const proxy = http.createServer();
+  proxy.tunnels = 0;
+  proxy.on('connect', ({ url }, near) => {
+    const { hostname, port } = new URL(`http://${url}`);
+    const far = connect(port, hostname, () => {
+      proxy.tunnels += 1;
+      near.write('HTTP/1.1 200 OK\r\n\r\n');
+      near.pipe(far).pipe(near);
+    });
+    for (const [one, other] of [[near, far], [far, near]]) one.on('error', () => other.destroy());
+  });
+  await new Promise((resolve) => { proxy.listen(0, '127.0.0.1', resolve); });
+  return proxy;
 }
 
 /** Requests through `keelson ui`. */

@@ -1,15 +1,20 @@
 /**
- * Measures the list of many objects, by hand: `KEELSON_PROGRAM=... node measure.js [COUNT]`. Prints the
- * time to the first rows, to all rows, frames while it scrolls, and the memory of the page under events.
+ * Measures the list of many objects, by hand: `KEELSON_PROGRAM=... node measure.js [COUNT [SECONDS]]`. Prints
+ * the time to the first rows, to all rows, frames while it scrolls, and the memory of the page under events.
  */
 
 import { setUp, Tab } from './harness.js';
 import { fill } from './objects.js';
 
 const COUNT = Number(process.argv[2] ?? 100_000);
+const EVENTS_SECONDS = Number(process.argv[3] ?? 60);
 const SCROLL_MS = 3000;
-const EVENT_ROUNDS = 10;
-const EVENTS_IN_A_ROUND = 500;
+const EVENTS_IN_A_SECOND = 1000;
+/** Objects that change, one after the other. */
+const CHANGED_OBJECTS = 5000;
+const CLIENTS = 16;
+/** Times that the memory is printed. */
+const MEMORY_SAMPLES = 10;
 
 const print = (name, value) => process.stdout.write(`${name}: ${value}\n`);
 
@@ -40,6 +45,31 @@ async function heap(page) {
   return usedSize / 1e6;
 }
 
+/** Changes objects at a steady rate, and prints the memory of the page and the rate that was reached. */
+async function underEvents(api, page) {
+  const begin = performance.now();
+  const seconds = () => (performance.now() - begin) / 1000;
+  let sent = 0;
+  const client = async () => {
+    while (seconds() < EVENTS_SECONDS) {
+      const ahead = sent / EVENTS_IN_A_SECOND - seconds();
+      if (ahead > 0) await new Promise((resolve) => { setTimeout(resolve, ahead * 1000); });
+      const at = sent % Math.min(COUNT, CHANGED_OBJECTS);
+      sent += 1;
+      await api.send('PATCH', `/api/v1/namespaces/many/configmaps/many-${String(at).padStart(6, '0')}`,
+        { data: { a: `${sent}` } }, 'application/merge-patch+json');
+    }
+  };
+  const clients = Promise.all(Array.from({ length: CLIENTS }, client));
+  for (let sample = 0; sample <= MEMORY_SAMPLES; sample += 1) {
+    const due = (EVENTS_SECONDS * sample) / MEMORY_SAMPLES;
+    await Promise.race([clients, new Promise((resolve) => { setTimeout(resolve, (due - seconds()) * 1000); })]);
+    print(`memory after ${sent} events, MB`, (await heap(page)).toFixed(1));
+  }
+  await clients;
+  print('events in a second', (sent / seconds()).toFixed(0));
+}
+
 const all = await setUp();
 try {
   await fill(all.api, 'many', COUNT, 32);
@@ -66,12 +96,7 @@ try {
   const whole = await scroll(tab.page);
   print('frames in a second', `${whole.fps.toFixed(0)}, longest ${whole.longest.toFixed(0)} ms`);
   print('rows in the document', await tab.page.$$eval('.grid-row', (rows) => rows.length));
-  for (let round = 0; round <= EVENT_ROUNDS; round += 1) {
-    if (round % 2 === 0) print(`memory after ${round * EVENTS_IN_A_ROUND} events, MB`, (await heap(tab.page)).toFixed(1));
-    const work = Array.from({ length: EVENTS_IN_A_ROUND }, (_, at) => all.api.send('PATCH',
-      `/api/v1/namespaces/many/configmaps/many-${String(at).padStart(6, '0')}`, { data: { a: `${round}` } }, 'application/merge-patch+json'));
-    await Promise.all(work);
-  }
+  await underEvents(all.api, tab.page);
   for (const fault of tab.faults) print('fault', fault);
 } finally {
   await all.close();

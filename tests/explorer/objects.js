@@ -2,7 +2,8 @@
 
 /** A text that would run if it were taken for markup, and that hides its direction. */
 export const HOSTILE = '<img src=x onerror="globalThis.hurt=1"><script>globalThis.hurt=1</script>\u202egnp.exe';
-const LARGE_CHARACTERS = 500_000;
+/** With the rest of its object, nearly the megabyte that an object may hold. */
+export const LARGE_CHARACTERS = 950_000;
 
 const labels = { app: 'web' };
 const CONTAINER = {
@@ -48,14 +49,16 @@ export async function seed(api) {
   }
 }
 
-/** Creates many small objects. */
+/** Creates many small objects; the first owns the others. */
 export async function fill(api, namespace, count, at = 16) {
   await api.send('POST', '/api/v1/namespaces', { metadata: { name: namespace } });
-  let next = 0;
+  const create = (number, ownerReferences) => api.send('POST', `/api/v1/namespaces/${namespace}/configmaps`,
+    { metadata: { name: `many-${String(number).padStart(6, '0')}`, ownerReferences }, data: { a: '1' } });
+  const { metadata: { name, uid } } = await create(0);
+  let next = 1;
   const work = async () => {
     for (let number = next++; number < count; number = next++) {
-      const name = `many-${String(number).padStart(6, '0')}`;
-      await api.send('POST', `/api/v1/namespaces/${namespace}/configmaps`, { metadata: { name }, data: { a: '1' } });
+      await create(number, [{ apiVersion: 'v1', kind: 'ConfigMap', name, uid }]);
     }
   };
   await Promise.all(Array.from({ length: at }, work));

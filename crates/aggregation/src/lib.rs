@@ -6,5 +6,5 @@ mod discovery;
 mod peer;
 mod probes;
 
-pub use peer::{peer, remove_user_headers, user_headers};
+pub use peer::{extra_header, peer, remove_user_headers, user_headers};
 pub use probes::{Identities, Outcome, Probes};

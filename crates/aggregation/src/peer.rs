@@ -65,15 +65,20 @@ pub fn user_headers(headers: &mut HeaderMap, user: &User) -> Result<(), String> 
         headers.append(GROUP, value(group)?);
     }
     for (key, values) in &user.extra {
-        let key = key.to_ascii_lowercase();
-        let name = format!("{EXTRA}{}", utf8_percent_encode(&key, ESCAPED));
-        let name = HeaderName::try_from(name);
-        let name = name.map_err(|error| error.to_string())?;
+        let name = extra_header(EXTRA, key)?;
         for text in values {
             headers.append(name.clone(), value(text)?);
         }
     }
     Ok(())
+}
+
+/// Returns the header that tells of a user's extra values under a key: a prefix in lower case, and the
+/// key escaped as Kubernetes' clients do.
+pub fn extra_header(prefix: &str, key: &str) -> Result<HeaderName, String> {
+    let key = key.to_ascii_lowercase();
+    let name = format!("{prefix}{}", utf8_percent_encode(&key, ESCAPED));
+    HeaderName::try_from(name).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

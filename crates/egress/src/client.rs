@@ -6,6 +6,7 @@ use crate::connection::{
 };
 use crate::error::{Cause, Error};
 use crate::peer::{Peer, Route, Scheme};
+use crate::proxy::Proxy;
 use crate::resolve::{ADDRESSES_MAX, NoServices, Reach, Resolved, Resolver, lookup};
 use crate::tls::{self, ConfigError};
 use crate::traced;
@@ -308,7 +309,8 @@ impl Client {
 
     async fn open(self: &Arc<Self>, deadline: Instant) -> Result<PooledConnection, Cause> {
         let addresses = self.addresses().await?;
-        let (sender, addrs) = connection::open(&addresses, &self.security, deadline).await?;
+        let (sender, addrs) =
+            connection::open(&addresses, &self.peer, &self.security, deadline).await?;
         let is_swept = {
             let mut pool = self.pool();
             pool.speaks_http1 = matches!(sender, Sender::Http1(_));
@@ -325,7 +327,10 @@ impl Client {
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Cause> {
-        let Peer { host, port, route, .. } = &self.peer;
+        let Peer { host, port, route, proxy, .. } = &self.peer;
+        if let Some(Proxy { host, port, .. }) = proxy {
+            return lookup(host, *port, Reach::Anywhere).await;
+        }
         match route {
             Route::Given => {}
             Route::Dns => return lookup(host, *port, Reach::NotLocal).await,
@@ -366,7 +371,7 @@ impl Client {
         if let Security::Tls(config, _) = &mut security {
             Arc::make_mut(config).alpn_protocols = tls::alpn(tls::HTTP1);
         }
-        connection::connect(&self.addresses().await?, &security, deadline).await
+        connection::connect(&self.addresses().await?, &self.peer, &security, deadline).await
     }
 
     /// Returns the peer.

@@ -1,6 +1,7 @@
 //! Opens connections: dial, TLS handshake, HTTP/1.1 or HTTP/2.
 
 use crate::error::Cause;
+use crate::peer::Peer;
 use crate::resolve::ADDRESSES_MAX;
 use crate::verify::GoCertificateError;
 use bytes::Bytes;
@@ -69,23 +70,29 @@ pub(crate) enum Security {
 /// Connects to the first address that answers, and does the handshakes.
 pub(crate) async fn open(
     addresses: &[SocketAddr],
+    peer: &Peer,
     security: &Security,
     deadline: Instant,
 ) -> Result<(Sender, AddrPair), Cause> {
-    let (stream, addrs) = connect(addresses, security, deadline).await?;
+    let (stream, addrs) = connect(addresses, peer, security, deadline).await?;
     let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, Some(addrs)))?;
     Ok((sender, addrs))
 }
 
-/// Connects to the first address that answers, and does the TLS handshake.
+/// Connects to the first address that answers, and through the proxy if there is one, and does the
+/// TLS handshake.
 pub(crate) async fn connect(
     addresses: &[SocketAddr],
+    peer: &Peer,
     security: &Security,
     deadline: Instant,
 ) -> Result<(SecuredStream, AddrPair), Cause> {
-    let stream = dial(addresses, deadline).await?;
+    let mut stream = dial(addresses, deadline).await?;
     let addrs = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
     let addrs = addrs.map_err(|error| Cause::Transport { addrs: None, error })?;
+    if let Some(proxy) = &peer.proxy {
+        proxy.connect(&mut stream, &peer.host, peer.port).await?;
+    }
     let Security::Tls(config, name) = security else {
         return Ok((SecuredStream::Plain(stream), addrs));
     };

@@ -1,9 +1,9 @@
 //! Outgoing HTTP: the connections that the server opens to webhooks, nodes and the like.
 //!
 //! Guarantees: the name of a peer is resolved once for each connection, and only the checked
-//! addresses are dialled. Redirects are not followed and proxies are not used. Connections,
-//! exchanges, headers and bodies have maximums, and each exchange has one deadline. Error texts are
-//! those of Go's `net/http`, because clients of a kube-apiserver see them.
+//! addresses are dialled. Redirects are not followed, and a proxy is used only where a peer names one
+//! ([`Proxy`]). Connections, exchanges, headers and bodies have maximums, and each exchange has one
+//! deadline. Error texts are those of Go's `net/http`, because clients of a kube-apiserver see them.
 //!
 //! [`GrpcPeer`] is the one exception to HTTP: gRPC to processes of this host, over Unix domain sockets, and to
 //! collectors of traces.
@@ -17,6 +17,7 @@ mod error;
 mod grpc;
 pub mod kubeconfig;
 mod peer;
+mod proxy;
 mod resolve;
 mod stream;
 mod tls;
@@ -28,6 +29,7 @@ pub use connection::StreamedBody;
 pub use error::{Cause, Error, Phase};
 pub use grpc::{GrpcPeer, grpc_error_text};
 pub use peer::{Identity, Peer, Route, Scheme, Trust};
+pub use proxy::Proxy;
 pub use resolve::{BoxFuture, Resolved, Resolver};
 pub use stream::{StreamedResponse, UpgradeAnswer, Upgraded};
 pub use tls::ConfigError;

@@ -1,5 +1,6 @@
 //! [`Peer`]: the endpoint of a connection, with trust and credentials.
 
+use crate::proxy::Proxy;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub struct Peer {
     pub identity: Option<Identity>,
     /// The value of the header `Authorization`.
     pub authorization: Option<String>,
+    /// The proxy on the way, which then resolves `host`.
+    pub proxy: Option<Proxy>,
 }
 
 impl Peer {
@@ -36,6 +39,7 @@ impl Peer {
             trust: Trust::System,
             identity: None,
             authorization: None,
+            proxy: None,
         }
     }
 

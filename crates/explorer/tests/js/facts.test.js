@@ -104,6 +104,20 @@ test('relations are found and grouped', () => {
   assert.deepEqual(lost.nodes.filter((one) => one.isMissing).map((one) => one.name), ['gone', 'n']);
 });
 
+test('the graph of many objects stays small, and its work in proportion to them', () => {
+  const count = 20_000;
+  let reads = 0;
+  const object = (kind, name, more) => ({ kind, spec: {}, ...more, metadata: { name, uid: name, ...more.metadata } });
+  const pods = Array.from({ length: count }, (_, at) => object('Pod', `p${at}`, { metadata: {
+    labels: { a: '1' }, get ownerReferences() { reads += 1; return [{ kind: 'ReplicaSet', name: 'set', uid: 'set' }]; },
+  } }));
+  const service = object('Service', 'svc', { spec: { selector: { a: '1' } } });
+  const graph = graphOf(object('ReplicaSet', 'set', {}), [...pods, service]);
+  assert.deepEqual(graph.nodes.map((one) => [one.kind, one.count]), [['ReplicaSet', undefined], ['Pod', count], ['Service', undefined]]);
+  assert.deepEqual(graph.edges.map((one) => one.why), ['owner', 'selector']);
+  assert.ok(reads <= 2 * count, `${reads} reads of owners`);
+});
+
 test('selectors select as the server does', () => {
   const labels = { a: '1' };
   for (const [selector, expected] of [

@@ -79,8 +79,12 @@ const SERVICE_NAME = 'kubernetes.io/service-name';
 export function graphOf(object, others) {
   const graph = new Graph(object);
   const byUid = new Map(others.map((other) => [other.metadata.uid, other]));
+  const byOwner = new Map();
+  for (const other of others) {
+    for (const { uid } of other.metadata.ownerReferences ?? []) addTo(byOwner, uid, other);
+  }
   graph.addOwners(object, byUid);
-  graph.addDependents(object, others);
+  graph.addDependents(object, byOwner);
   const pods = others.filter((other) => other.kind === 'Pod');
   for (const other of others) {
     if (other.kind === 'EndpointSlice' && object.kind === 'Service'
@@ -110,6 +114,13 @@ export function graphOf(object, others) {
   return graph.grouped();
 }
 
+/** Adds an element to a list of a map. */
+function addTo(map, key, element) {
+  const list = map.get(key);
+  if (list) list.push(element);
+  else map.set(key, [element]);
+}
+
 /** The selector of pods that an object has, if it has one. */
 function selectorOf(object) {
   const selecting = ['Service', 'NetworkPolicy', 'PodDisruptionBudget', 'Deployment', 'ReplicaSet', 'StatefulSet',
@@ -118,10 +129,17 @@ function selectorOf(object) {
   return object.kind === 'NetworkPolicy' ? object.spec?.podSelector : object.spec?.selector;
 }
 
+/** Adds an edge between two nodes that have none in this direction. */
+function addEdge(edges, edge) {
+  const key = `${edge.from} ${edge.to}`;
+  if (edge.from !== edge.to && !edges.has(key)) edges.set(key, edge);
+}
+
 class Graph {
   constructor(center) {
     this.nodes = new Map();
-    this.edges = [];
+    /** By the two ends: nodes have one edge in a direction. */
+    this.edges = new Map();
     this.add(center, 0);
   }
 
@@ -134,8 +152,7 @@ class Graph {
   }
 
   connect(from, to, why) {
-    const edge = { from: from.metadata.uid, to: to.metadata.uid, why };
-    if (edge.from !== edge.to && !this.edges.some((one) => one.from === edge.from && one.to === edge.to)) this.edges.push(edge);
+    addEdge(this.edges, { from: from.metadata.uid, to: to.metadata.uid, why });
   }
 
   addOwners(object, byUid, level = -1) {
@@ -147,10 +164,9 @@ class Graph {
     }
   }
 
-  addDependents(object, others, level = 1) {
-    for (const other of others) {
-      if (!(other.metadata.ownerReferences ?? []).some((one) => one.uid === object.metadata.uid)) continue;
-      if (this.add(other, level)) this.addDependents(other, others, level + 1);
+  addDependents(object, byOwner, level = 1) {
+    for (const other of byOwner.get(object.metadata.uid) ?? []) {
+      if (this.add(other, level)) this.addDependents(other, byOwner, level + 1);
       this.connect(object, other, 'owner');
     }
   }
@@ -172,8 +188,7 @@ class Graph {
     const groups = new Map();
     for (const node of this.nodes.values()) {
       if (node.level === 0) continue;
-      const key = `${node.level} ${node.kind}`;
-      groups.set(key, [...(groups.get(key) ?? []), node]);
+      addTo(groups, `${node.level} ${node.kind}`, node);
     }
     const replaced = new Map();
     const nodes = [...this.nodes.values()].filter((node) => node.level === 0);
@@ -186,13 +201,11 @@ class Graph {
       nodes.push({ id: key, kind: first.kind, name: '', namespace: first.namespace, level: first.level, count: members.length });
       for (const member of members) replaced.set(member.id, key);
     }
-    const edges = [];
-    for (const edge of this.edges) {
-      const from = replaced.get(edge.from) ?? edge.from;
-      const to = replaced.get(edge.to) ?? edge.to;
-      if (from !== to && !edges.some((one) => one.from === from && one.to === to)) edges.push({ ...edge, from, to });
+    const edges = new Map();
+    for (const { from, to, why } of this.edges.values()) {
+      addEdge(edges, { from: replaced.get(from) ?? from, to: replaced.get(to) ?? to, why });
     }
-    return { nodes, edges };
+    return { nodes, edges: [...edges.values()] };
   }
 }
 

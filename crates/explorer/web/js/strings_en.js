@@ -113,6 +113,7 @@ export const EN = {
   count: 'Count',
   message: 'Message',
   noRelations: 'Nothing relates to this object.',
+  onlyFirst: 'Only the first objects were read',
   notReadable: 'Not readable:',
   notFound: 'not found',
   container: 'Container',

@@ -113,6 +113,7 @@ export const ZH = {
   count: '次数',
   message: '消息',
   noRelations: '没有与此对象相关的对象。',
+  onlyFirst: '只读取了前面的对象',
   notReadable: '无法读取：',
   notFound: '未找到',
   container: '容器',

@@ -5,6 +5,7 @@
 mod answers;
 mod browser;
 mod connections;
+mod exec_plugin;
 mod forward;
 mod gate;
 mod target;
@@ -19,6 +20,7 @@ use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use target::Target;
 use tokio::net::TcpListener;
 
 /// How long the process may take to end after a signal.
@@ -33,7 +35,7 @@ pub fn run(flags: &UiFlags) -> Result<()> {
             flags.address
         );
     }
-    let target = target::read(flags)?;
+    let (forwarder, server_url) = Forwarder::new(Target::read(flags)?)?;
     let mut stop = stop_signals::listen(STOP_TIME_MAX)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -43,16 +45,13 @@ pub fn run(flags: &UiFlags) -> Result<()> {
         let token = super::new_token()?;
         let url = format!("http://{address}{}#token={token}", keelson_explorer::PATH);
         writeln!(std::io::stdout(), "{url}").context("write to standard output")?;
-        let _ = writeln!(std::io::stderr(), "the explorer of {}; Ctrl-C ends it", target.url);
+        let _ = writeln!(std::io::stderr(), "the explorer of {}; Ctrl-C ends it", server_url);
         // A pipe gets the address only: a program reads it, and opens it itself if it wants to.
         let opened = match !flags.no_open && std::io::stdout().is_terminal() {
             true => browser::open(&url),
             false => None,
         };
-        let shared = Arc::new(Shared {
-            gate: Gate::new(token, address),
-            forwarder: Forwarder::new(&target)?,
-        });
+        let shared = Arc::new(Shared { gate: Gate::new(token, address), forwarder });
         tokio::select! {
             () = stop.received() => {}
             () = connections::accept(listener, shared) => {}

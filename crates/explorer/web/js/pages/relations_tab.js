@@ -9,7 +9,7 @@ import { listAll, state } from '../state.js';
 import { t } from '../strings.js';
 
 const REQUESTS_AT_ONCE = 6;
-const OBJECTS_OF_A_KIND_MAX = 2000;
+const OBJECTS_OF_A_KIND_MAX = 10_000;
 /** Resources whose spec or other members say what they relate to; of others metadata is enough. */
 const WHOLE = ['pods', 'services', 'ingresses.networking.k8s.io', 'networkpolicies.networking.k8s.io',
   'poddisruptionbudgets.policy', 'horizontalpodautoscalers.autoscaling', 'persistentvolumeclaims',
@@ -24,32 +24,35 @@ export async function show({ resource, namespace, body, signal, onObject }) {
   const canvas = h('div', { class: 'graph scroll', tabindex: 0, role: 'region', 'aria-label': t('tab_relations') });
   replace(body, note, canvas);
   const object = await new Promise((resolve) => onObject(resolve));
-  const { others, hidden } = await neighbours(resource, namespace, signal);
+  const { others, hidden, parts } = await neighbours(resource, namespace, signal);
   if (signal.aborted) return;
   const known = { ...object, kind: object.kind ?? resource.kind };
   const graph = graphOf(known, others.filter((other) => other.metadata.uid !== object.metadata.uid));
   draw(canvas, graph, namespace);
   note.textContent = graph.nodes.length === 1 ? t('noRelations') : '';
   if (hidden.length) note.textContent += ` ${t('notReadable')} ${hidden.join(', ')}`;
+  if (parts.length) note.textContent += ` ${t('onlyFirst')} (${OBJECTS_OF_A_KIND_MAX}): ${parts.join(', ')}`;
 }
 
 /** All objects that may relate to one of a namespace, or to a cluster-wide one. */
 async function neighbours(resource, namespace, signal) {
   const others = [];
   const hidden = [];
+  const parts = [];
   const wanted = state.resources.filter((one) => one.verbs.includes('list')
     && !LEFT_OUT.includes(fullName(one)) && (namespace ? one.namespaced : !one.namespaced));
   await each(wanted, REQUESTS_AT_ONCE, async (one) => {
     const accept = WHOLE.includes(fullName(one)) ? ACCEPT.json : ACCEPT.metadataList;
     try {
-      const { items } = await listAll(one, { namespace, accept, max: OBJECTS_OF_A_KIND_MAX, signal });
+      const { items, isPart } = await listAll(one, { namespace, accept, max: OBJECTS_OF_A_KIND_MAX, signal });
+      if (isPart) parts.push(fullName(one));
       // Items of a list leave out what the list says once.
       for (const item of items) others.push({ ...item, apiVersion: apiVersion(one), kind: one.kind });
     } catch {
       hidden.push(fullName(one));
     }
   });
-  return { others, hidden };
+  return { others, hidden, parts };
 }
 
 function draw(canvas, graph, namespace) {

@@ -1,10 +1,12 @@
 //! [`Forwarder`]: passes the requests of the page on to the API server with the user's credentials, and
 //! the responses back while they arrive. Only the headers that the page needs are passed on, so that a
-//! request can claim to be nobody else (impersonation, authenticating proxies).
+//! request can claim to be nobody else (impersonation, authenticating proxies). Credentials that a
+//! program gave are renewed when they end or the server refuses them; the refused request fails.
 
 use super::answers::{AnswerBody, harden, plain, unreachable, whole};
 use super::gate::other_protocols;
-use anyhow::Result;
+use super::target::Target;
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
@@ -14,9 +16,12 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use keelson_egress::kubeconfig::Server;
 use keelson_egress::{Client, Egress, StreamedResponse, UpgradeAnswer, Upgraded};
+use keelson_meta::Timestamp;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// How long a connection to the API server may take.
@@ -49,40 +54,50 @@ const DROPPED_HEADERS: [HeaderName; 10] = [
     header::CONTENT_SECURITY_POLICY,
 ];
 
+/// Shortest time between two renewals of credentials because the server refuses them.
+const RENEWAL_INTERVAL_MIN: Duration = Duration::from_secs(10);
+
 /// Forwards requests to one server.
 pub struct Forwarder {
+    target: Arc<Target>,
+    /// Held while credentials are renewed: other requests wait for them.
+    access: Mutex<Arc<Access>>,
+}
+
+/// The server with credentials.
+struct Access {
     client: Arc<Client>,
     authorization: Option<HeaderValue>,
     /// The path in the URL of the server.
     root: String,
+    since: Instant,
+    expires: Option<Timestamp>,
+    is_refused: AtomicBool,
 }
 
-impl Forwarder {
-    /// Returns the forwarder to a server.
-    pub fn new(server: &Server) -> Result<Forwarder> {
+impl Access {
+    fn new(target: &Target) -> Result<(Access, Server)> {
+        let (server, expires) = target.connect()?;
         let authorization = server.peer.authorization.as_deref().map(|text| {
             let mut value = HeaderValue::from_str(text)?;
             value.set_sensitive(true);
             Ok::<_, header::InvalidHeaderValue>(value)
         });
-        Ok(Forwarder {
+        let access = Access {
             client: Egress::without_services().client(&server.peer)?,
             authorization: authorization.transpose()?,
             root: server.path.clone(),
-        })
+            since: Instant::now(),
+            expires,
+            is_refused: AtomicBool::new(false),
+        };
+        Ok((access, server))
     }
 
-    /// Answers a request that has passed the gate.
-    pub async fn forward(&self, request: Request<Incoming>) -> Response<AnswerBody> {
-        let Some(uri) = self.uri(request.uri()) else {
-            return plain(StatusCode::BAD_REQUEST, "the request names a host, not a path");
-        };
-        let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
-        match upgrade.map(|name| name.eq_ignore_ascii_case(WEB_SOCKET)) {
-            Some(true) => self.forward_upgrade(request, uri).await,
-            Some(false) => plain(StatusCode::BAD_REQUEST, "only WebSockets are forwarded"),
-            None => self.forward_request(request, uri).await,
-        }
+    fn is_over(&self) -> bool {
+        let is_refused = self.is_refused.load(Ordering::Relaxed);
+        is_refused && self.since.elapsed() >= RENEWAL_INTERVAL_MIN
+            || self.expires.is_some_and(|expires| expires <= now())
     }
 
     /// Returns the path on the server. Requests in absolute form name another server.
@@ -91,8 +106,50 @@ impl Forwarder {
         let path: PathAndQuery = format!("{}{path}", self.root).parse().ok()?;
         Some(Uri::from(path))
     }
+}
 
-    fn headers(&self, given: &HeaderMap, passed: &[HeaderName]) -> HeaderMap {
+impl Forwarder {
+    /// Returns the forwarder to a server, and the server's URL. May ask the user for credentials:
+    /// blocks.
+    pub fn new(target: Target) -> Result<(Forwarder, String)> {
+        let (access, server) = Access::new(&target)?;
+        let access = Mutex::new(Arc::new(access));
+        Ok((Forwarder { target: Arc::new(target), access }, server.url))
+    }
+
+    /// Returns the server with credentials that have not ended, as far as is known.
+    async fn access(&self) -> Result<Arc<Access>> {
+        let mut current = self.access.lock().await;
+        if self.target.can_renew() && current.is_over() {
+            let target = self.target.clone();
+            let renewed = tokio::task::spawn_blocking(move || Access::new(&target)).await;
+            *current = Arc::new(renewed.context("getting credentials")??.0);
+        }
+        Ok(current.clone())
+    }
+
+    /// Answers a request that has passed the gate.
+    pub async fn forward(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+        let access = match self.access().await {
+            Ok(access) => access,
+            Err(error) => return unreachable(&format!("{error:#}")),
+        };
+        let Some(uri) = access.uri(request.uri()) else {
+            return plain(StatusCode::BAD_REQUEST, "the request names a host, not a path");
+        };
+        let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+        let response = match upgrade.map(|name| name.eq_ignore_ascii_case(WEB_SOCKET)) {
+            Some(true) => self.forward_upgrade(&access, request, uri).await,
+            Some(false) => plain(StatusCode::BAD_REQUEST, "only WebSockets are forwarded"),
+            None => self.forward_request(&access, request, uri).await,
+        };
+        if response.status() == StatusCode::UNAUTHORIZED {
+            access.is_refused.store(true, Ordering::Relaxed);
+        }
+        response
+    }
+
+    fn headers(&self, access: &Access, given: &HeaderMap, passed: &[HeaderName]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for name in passed {
             for value in given.get_all(name) {
@@ -100,19 +157,27 @@ impl Forwarder {
             }
         }
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-        if let Some(authorization) = &self.authorization {
+        for (name, value) in &self.target.impersonated {
+            headers.append(name, value.clone());
+        }
+        if let Some(authorization) = &access.authorization {
             headers.insert(header::AUTHORIZATION, authorization.clone());
         }
         headers
     }
 
-    async fn forward_request(&self, request: Request<Incoming>, uri: Uri) -> Response<AnswerBody> {
+    async fn forward_request(
+        &self,
+        access: &Access,
+        request: Request<Incoming>,
+        uri: Uri,
+    ) -> Response<AnswerBody> {
         let (parts, body) = request.into_parts();
         let mut forwarded = Request::new(body.map_err(io::Error::other).boxed_unsync());
         *forwarded.method_mut() = parts.method;
         *forwarded.uri_mut() = uri;
-        *forwarded.headers_mut() = self.headers(&parts.headers, &REQUEST_HEADERS);
-        match self.client.stream(forwarded, Instant::now() + CONNECT_TIME_MAX).await {
+        *forwarded.headers_mut() = self.headers(access, &parts.headers, &REQUEST_HEADERS);
+        match access.client.stream(forwarded, Instant::now() + CONNECT_TIME_MAX).await {
             Ok(response) => passed_back(response),
             Err(error) => unreachable(&error.to_string()),
         }
@@ -120,13 +185,14 @@ impl Forwarder {
 
     async fn forward_upgrade(
         &self,
+        access: &Access,
         mut request: Request<Incoming>,
         uri: Uri,
     ) -> Response<AnswerBody> {
         let mut forwarded = Request::new(());
         *forwarded.method_mut() = request.method().clone();
         *forwarded.uri_mut() = uri;
-        let mut headers = self.headers(request.headers(), &UPGRADE_HEADERS);
+        let mut headers = self.headers(access, request.headers(), &UPGRADE_HEADERS);
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static(WEB_SOCKET));
         if let Ok(protocols) = HeaderValue::from_str(&other_protocols(request.headers()).join(", "))
@@ -136,7 +202,7 @@ impl Forwarder {
         }
         *forwarded.headers_mut() = headers;
         let deadline = Instant::now() + CONNECT_TIME_MAX;
-        match self.client.request_upgrade(forwarded, deadline).await {
+        match access.client.request_upgrade(forwarded, deadline).await {
             Ok(UpgradeAnswer::Switched(response, far)) => {
                 tokio::spawn(copy(hyper::upgrade::on(&mut request), far));
                 response.map(|()| whole(Bytes::new()))
@@ -145,6 +211,11 @@ impl Forwarder {
             Err(error) => unreachable(&error.to_string()),
         }
     }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 /// Copies between the page and the server until one side ends.
