@@ -1,113 +1,16 @@
-//! PriorityClasses, RuntimeClasses and PriorityLevelConfigurations.
+//! PriorityLevelConfigurations.
 
-use super::check::{Field, child, default, default_empty};
-use super::flow;
+use super::{validate_conditions, validate_fixed_level};
+use crate::check::{Field, child, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names, value};
-
-/// PriorityClasses.
-pub(super) fn priority_class(base: Strategy) -> Strategy {
-    Strategy {
-        default: |class| default(&mut class.root, "preemptionPolicy", "PreemptLowerPriority"),
-        validate: validate_priority_class,
-        deletion_forbidden: |name| {
-            let is_system = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
-            is_system.then_some("this is a system priority class and cannot be deleted")
-        },
-        ..base
-    }
-}
-
-/// The system priority classes.
-const SYSTEM_CLASSES: [(&str, i64); 2] =
-    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
-const USER_PRIORITY_MAX: i64 = 1_000_000_000;
-
-fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let number = Field::of(new, "value");
-    let policy = Field::of(new, "preemptionPolicy");
-    if let Some(old) = old {
-        if number.number() != old.int_at(&["value"]).unwrap_or(0) {
-            number.forbidden(&mut errors, "may not be changed in an update.");
-        }
-        policy.unchanged(&mut errors, old.get("preemptionPolicy").unwrap_or(&Value::Null));
-        return errors;
-    }
-    let name = new.name();
-    if name.starts_with("system-") {
-        let known = SYSTEM_CLASSES.iter().find(|(known, _)| *known == name);
-        let why = match known {
-            Some((_, expected)) if *expected == number.number() => None,
-            Some((_, expected)) => {
-                Some(format!("value of {name} PriorityClass must be {expected}"))
-            }
-            None => Some(format!("{name} is not a known system priority class")),
-        };
-        if let Some(why) = why {
-            let words = format!(
-                "priority class names with 'system-' prefix are reserved for system use only. \
-                 error: {why}"
-            );
-            Field::of(new, "metadata").field("name").forbidden(&mut errors, &words);
-        }
-    } else if number.number() > USER_PRIORITY_MAX {
-        let words =
-            format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}");
-        number.forbidden(&mut errors, &words);
-    }
-    if policy.is_set() {
-        policy.required_one_of(&mut errors, &["PreemptLowerPriority", "Never"]);
-    }
-    errors
-}
-
-/// RuntimeClasses.
-pub(super) fn runtime_class(base: Strategy) -> Strategy {
-    Strategy {
-        validate: |new, _| validate_runtime_class(new),
-        validate_change: |new, old| {
-            let mut errors = ErrorList::new();
-            let stored = old.and_then(|old| old.get("handler")).unwrap_or(&Value::Null);
-            Field::of(new, "handler").unchanged_value(&mut errors, stored);
-            errors
-        },
-        ..base
-    }
-}
-
-fn validate_runtime_class(new: &Object) -> ErrorList {
-    let mut errors = ErrorList::new();
-    Field::of(new, "handler").required_rule(&mut errors, names::is_dns1123_label);
-    let overhead = Field::of(new, "overhead");
-    super::pod::resources::overhead(&overhead, overhead.get("podFixed"), &mut errors);
-    let scheduling = Field::of(new, "scheduling");
-    scheduling.field("nodeSelector").labels(&mut errors);
-    let tolerations = scheduling.field("tolerations");
-    super::pod::scheduling::plain_tolerations(&tolerations, &mut errors);
-    let mut seen: SmallSet<[String; 4]> = SmallSet::new();
-    for toleration in tolerations.items() {
-        let text = |name: &str| toleration.str(name).to_owned();
-        // Tolerations that differ only in `tolerationSeconds` are duplicates.
-        if !seen.insert(["key", "operator", "value", "effect"].map(text)) {
-            let seconds = toleration.get("tolerationSeconds").clone();
-            // The message shows the Go struct.
-            let shown = value!({
-                "Key": (text("key")), "Operator": (text("operator")), "Value": (text("value")),
-                "Effect": (text("effect")), "TolerationSeconds": (seconds)
-            });
-            errors.push(FieldError::duplicate(&toleration.path, shown));
-        }
-    }
-    errors
-}
+use keelson_meta::{ErrorList, Object};
 
 /// PriorityLevelConfigurations.
-pub(super) fn priority_level(base: Strategy) -> Strategy {
+pub(super) const fn priority_level(base: Strategy) -> Strategy {
     Strategy {
         default: default_level,
         validate: |new, _| validate_level(new),
-        validate_status: |new, _| flow::validate_conditions(new),
+        validate_status: |new, _| validate_conditions(new),
         ..base
     }
 }
@@ -159,7 +62,7 @@ fn validate_level(new: &Object) -> ErrorList {
         }
         _ => kind.not_supported(&mut errors, &["Exempt", "Limited"]),
     }
-    flow::validate_fixed_level(new, &mut errors);
+    validate_fixed_level(new, &mut errors);
     errors
 }
 

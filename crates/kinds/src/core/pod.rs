@@ -3,24 +3,26 @@
 mod annotations;
 mod containers;
 mod context;
-pub(super) mod defaults;
+pub(crate) mod defaults;
 mod env;
-pub(super) mod paths;
-pub(super) mod probes;
-pub(super) mod resources;
-pub(super) mod scheduling;
+mod gated;
+pub(crate) mod paths;
+pub(crate) mod probes;
+pub(crate) mod resources;
+pub(crate) mod scheduling;
 mod security;
-pub(super) mod spec;
+pub(crate) mod spec;
 mod status;
 mod subresources;
 mod update;
-pub(super) mod volumes;
-pub(super) mod warnings;
+pub(crate) mod volumes;
+pub(crate) mod warnings;
 
+pub(crate) use gated::{GATED_STATUS, POD_SPEC};
 pub(super) use update::differences;
 
-use super::check::{Field, child, children};
-use crate::strategy::{Generation, Strategy};
+use crate::check::{Field, child, children};
+use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Map, Object, Value, value};
 use std::collections::HashMap;
 
@@ -28,7 +30,7 @@ use std::collections::HashMap;
 const POD_GRACE_SECONDS: i64 = 30;
 
 /// Pods.
-pub(super) fn pod(base: Strategy) -> Strategy {
+pub(super) const fn pod(base: Strategy) -> Strategy {
     Strategy {
         default: |obj| {
             defaults::pod(obj);
@@ -55,9 +57,8 @@ pub(super) fn pod(base: Strategy) -> Strategy {
 }
 
 /// PodTemplates.
-pub(super) fn pod_template(base: Strategy) -> Strategy {
+pub(super) const fn pod_template(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default: |obj| defaults::template(&mut obj.root),
         validate: |new, _| {
             let mut errors = ErrorList::new();
@@ -162,7 +163,7 @@ fn app_armor_from_annotations(pod: &mut Object) {
             let Some(profile) = found.get(name) else { continue };
             if Some(profile) != of_pod.as_ref() {
                 let context = container.object_at("securityContext");
-                super::check::default(context, "appArmorProfile", profile.clone());
+                crate::check::default(context, "appArmorProfile", profile.clone());
             }
         }
     }

@@ -590,8 +590,8 @@ fn ephemeral(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !template.is_set() {
         return template.required(errors, "");
     }
-    crate::claim_template::template_metadata(&template.field("metadata"), errors);
-    crate::claim_template::claim_spec(&template.field("spec"), false, errors);
+    crate::core::claim_template::template_metadata(&template.field("metadata"), errors);
+    crate::core::claim_template::claim_spec(&template.field("spec"), false, errors);
 }
 
 fn image(at: &Field<'_, '_>, errors: &mut ErrorList) {

@@ -5,15 +5,14 @@ mod quota;
 pub(super) use quota::resource_quota;
 
 use crate::check::{Field, children};
-use crate::pod::resources::{container_resource_name, resource_name};
+use crate::core::pod::resources::{container_resource_name, resource_name};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Map, Object, SmallSet, Value, names};
 use std::collections::BTreeSet;
 
 /// LimitRanges.
-pub(super) fn limit_range(base: Strategy) -> Strategy {
+pub(super) const fn limit_range(base: Strategy) -> Strategy {
     Strategy {
-        generates_missing_name: true,
         default: default_limit_range,
         prepare_create: |range| {
             drop_empty(range);
@@ -163,7 +162,7 @@ fn amounts(item: &Field<'_, '_>, kind: &str, name: &str, errors: &mut ErrorList)
         }
     }
     ratio(item, name, errors);
-    let is_shared = !name.contains('/') && !crate::pod::resources::is_huge_page(name);
+    let is_shared = !name.contains('/') && !crate::core::pod::resources::is_huge_page(name);
     if let (false, Some(limit), Some(request)) = (is_shared, of("default"), of("defaultRequest"))
         && limit != request
     {

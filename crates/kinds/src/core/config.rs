@@ -1,7 +1,7 @@
 //! ConfigMaps, Secrets, Namespaces and ServiceAccounts.
 
-use super::check::{Field, children, default_empty};
-use crate::strategy::{SelectableField, Strategy, SubresourceStrategy};
+use crate::check::{Field, children, default_empty};
+use crate::strategy::{Strategy, SubresourceStrategy};
 use keelson_meta::object_meta::validate_built_in_finalizers;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use keelson_schema::json;
@@ -11,7 +11,7 @@ const VALUES_BYTES_MAX: usize = 1024 * 1024;
 const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 
 /// ConfigMaps.
-pub(super) fn config_map(base: Strategy) -> Strategy {
+pub(super) const fn config_map(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_config_map(new),
         validate_change: |new, old| {
@@ -72,7 +72,7 @@ fn immutable_data(new: &Object, old: Option<&Object>, members: &[&str], errors: 
 }
 
 /// Secrets.
-pub(super) fn secret(base: Strategy) -> Strategy {
+pub(super) const fn secret(base: Strategy) -> Strategy {
     Strategy {
         default: default_secret,
         validate: |new, _| validate_secret(new),
@@ -198,13 +198,9 @@ fn redacted(path: &Path<'_>, words: &str, errors: &mut ErrorList) {
 }
 
 /// Namespaces. They have a finalizer in their spec until their content is deleted.
-pub(super) fn namespace(base: Strategy) -> Strategy {
+pub(super) const fn namespace(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_label,
-        has_content: true,
-        fields: const {
-            &[SelectableField { name: "status.phase", paths: &[&["status", "phase"]], unset: "" }]
-        },
         default: default_namespace,
         prepare_create: prepare_namespace,
         prepare_update: prepare_namespace_update,
@@ -290,7 +286,7 @@ fn prepare_namespace_update(new: &mut Object, old: &Object) {
 }
 
 /// ServiceAccounts. References to secrets keep only their names.
-pub(super) fn service_account(base: Strategy) -> Strategy {
+pub(super) const fn service_account(base: Strategy) -> Strategy {
     fn names_only(account: &mut Object) {
         for secret in children(&mut account.root, "secrets") {
             secret.retain(|name, _| name == "name");

@@ -1,6 +1,6 @@
 //! Warnings about valid pods and pod templates (upstream `pkg/api/pod/warnings.go`).
 
-use super::super::check::Field;
+use crate::check::Field;
 use keelson_meta::status::quote;
 use keelson_meta::{Map, Object, Path, Quantity, SmallSet, Str, Value, names};
 use std::fmt::Display;

@@ -8,7 +8,7 @@ mod warnings;
 
 pub use port_range::PortRange;
 
-use super::check::{Field, child, children, default, default_empty};
+use crate::check::{Field, child, children, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, SmallSet, Value, ip, names};
 
@@ -19,7 +19,7 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 
 /// Services.
-pub(super) fn service(base: Strategy) -> Strategy {
+pub(super) const fn service(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_label,
         default: default_service,
@@ -352,7 +352,7 @@ fn load_balancer_status(new: &Object, old: Option<&Object>, errors: &mut ErrorLi
 }
 
 /// Validates `ingress` of a load balancer status.
-pub(super) fn ingress_points(list: &Field<'_, '_>, has_modes: bool, errors: &mut ErrorList) {
+pub(crate) fn ingress_points(list: &Field<'_, '_>, has_modes: bool, errors: &mut ErrorList) {
     for point in list.items() {
         let address = point.field("ip");
         match address.text() {

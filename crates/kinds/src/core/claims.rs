@@ -1,9 +1,9 @@
 //! PersistentVolumeClaims and PersistentVolumes.
 
-use super::check::{Field, child, default, default_empty};
-use super::pod::warnings::{Warnings, claim_sizes, collect_warnings, deprecated_volume};
-use super::pod::{differences, scheduling, volumes};
-use crate::claim_template::{VOLUME_MODES, access_modes, claim_spec, positive};
+use crate::check::{Field, child, default, default_empty};
+use crate::core::claim_template::{VOLUME_MODES, access_modes, claim_spec, positive};
+use crate::core::pod::warnings::{Warnings, claim_sizes, collect_warnings, deprecated_volume};
+use crate::core::pod::{differences, scheduling, volumes};
 use crate::equality::{self, go};
 use crate::gates;
 use crate::strategy::Strategy;
@@ -14,7 +14,7 @@ use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, Str, Value
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// PersistentVolumeClaims.
-pub(super) fn claim(base: Strategy) -> Strategy {
+pub(super) const fn claim(base: Strategy) -> Strategy {
     Strategy {
         default: |obj| default_claim(&mut obj.root),
         prepare_create: |obj| {
@@ -36,7 +36,7 @@ pub(super) fn claim(base: Strategy) -> Strategy {
 }
 
 /// Sets the defaults of a claim or of a claim template.
-pub(super) fn default_claim(claim: &mut Map) {
+pub(crate) fn default_claim(claim: &mut Map) {
     default_empty(claim.object_at("status"), "phase", "Pending");
     default(claim.object_at("spec"), "volumeMode", "Filesystem");
 }
@@ -231,7 +231,7 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
 }
 
 fn shrinks(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
-    let amount = |value: Option<&Value>| value.and_then(super::check::quantity).unwrap_or_default();
+    let amount = |value: Option<&Value>| value.and_then(crate::check::quantity).unwrap_or_default();
     let desired = amount(spec.value.at(&["resources", "requests", "storage"]));
     let stored = amount(old.at(&["spec", "resources", "requests", "storage"]));
     let present = amount(old.at(&["status", "capacity", "storage"]));
@@ -260,7 +260,7 @@ fn volume_mode(spec: &Field<'_, '_>, stored: &Map, errors: &mut ErrorList) {
 }
 
 /// PersistentVolumes.
-pub(super) fn volume(base: Strategy) -> Strategy {
+pub(super) const fn volume(base: Strategy) -> Strategy {
     Strategy {
         default: default_volume,
         prepare_create: |obj| {
@@ -422,7 +422,7 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
 }
 
 /// Validates the inline volume of a VolumeAttachment.
-pub(super) fn inline_volume(spec: &Field<'_, '_>, errors: &mut ErrorList) {
+pub(crate) fn inline_volume(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const UNWANTED: &str = "may not be specified in the context of inline volumes";
     for name in ["claimRef", "capacity"] {
         let at = spec.field(name);

@@ -36,7 +36,7 @@ const CONFLICTS: [(&str, &str); 2] =
 const UNSUPPORTED_SCOPE: &str = "unsupported scope applied to resource";
 
 /// ResourceQuotas.
-pub(crate) fn resource_quota(base: Strategy) -> Strategy {
+pub(crate) const fn resource_quota(base: Strategy) -> Strategy {
     Strategy {
         validate: validate_quota,
         validate_status: |new, _| quota_status(new),
@@ -103,11 +103,11 @@ fn amounts(list: &Field<'_, '_>, errors: &mut ErrorList) {
     for (name, amount) in list.entries() {
         let key = Value::from(name);
         let at = Field { value: &key, path: amount.path };
-        crate::pod::resources::resource_name(&at, errors);
+        crate::core::pod::resources::resource_name(&at, errors);
         if !name.contains('/') && !is_standard(name) {
             at.invalid(errors, "must be a standard resource for quota");
         }
-        crate::pod::resources::positive(name, &amount, errors);
+        crate::core::pod::resources::positive(name, &amount, errors);
     }
 }
 

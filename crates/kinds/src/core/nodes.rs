@@ -1,25 +1,17 @@
 //! Nodes.
 
-use super::check::{Field, child, default};
-use crate::strategy::{SelectableField, Strategy};
+use crate::check::{Field, child, default};
+use crate::strategy::Strategy;
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Object, Path, SmallSet, Str, Value, ip, names, value};
 use keelson_schema::json;
-
-const UNSCHEDULABLE: &[SelectableField] = &[SelectableField {
-    name: "spec.unschedulable",
-    paths: &[&["spec", "unschedulable"]],
-    unset: "false",
-}];
 
 /// The annotation of pods that a node avoids.
 const AVOIDED_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
 /// Nodes.
-pub(super) fn node(base: Strategy) -> Strategy {
+pub(super) const fn node(base: Strategy) -> Strategy {
     Strategy {
-        status_on_create: true,
-        fields: UNSCHEDULABLE,
         default: default_node,
         prepare_create: |node| {
             drop_config_source(node, None);

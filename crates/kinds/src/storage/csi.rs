@@ -1,9 +1,9 @@
 //! CSIDrivers and CSINodes.
 
-use super::check::{Field, default, default_empty};
+use crate::check::{Field, default, default_empty};
 use crate::equality::equal_or_empty;
 use crate::gates;
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{
     ErrorList, Feature, FieldError, Object, Path, SmallSet, Str, Value, names, value,
@@ -19,9 +19,8 @@ const UPDATE_PERIOD_SECONDS_MIN: i64 = 10;
 const NODE_ID_BYTES_MAX: usize = 256;
 
 /// CSIDrivers.
-pub(super) fn driver(base: Strategy) -> Strategy {
+pub(super) const fn driver(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChangeFromNone,
         default: |driver| {
             let spec = driver.object_mut("spec");
             default(spec, "attachRequired", true);
@@ -104,7 +103,7 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
 }
 
 /// CSINodes.
-pub(super) fn node(base: Strategy) -> Strategy {
+pub(super) const fn node(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_node(new),
         validate_change: validate_node_change,
@@ -117,7 +116,7 @@ fn validate_node(new: &Object) -> ErrorList {
     let mut seen: SmallSet<&str> = SmallSet::new();
     for driver in Field::of(new, "spec").field("drivers").items() {
         let (name, id) = (driver.field("name"), driver.field("nodeID"));
-        super::pod::volumes::driver_name(&name, &mut errors);
+        crate::core::pod::volumes::driver_name(&name, &mut errors);
         if id.not_empty(&mut errors, "") && id.text().len() > NODE_ID_BYTES_MAX {
             id.invalid(&mut errors, &format!("must be {NODE_ID_BYTES_MAX} characters or less"));
         }

@@ -1,7 +1,7 @@
 //! Validates the ports of services.
 
 use crate::check::Field;
-use crate::pod::probes;
+use crate::core::pod::probes;
 use keelson_meta::names;
 use keelson_meta::{ErrorList, FieldError, SmallSet, value};
 use std::collections::HashMap;

@@ -1,20 +1,21 @@
-//! Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers and ControllerRevisions.
+//! Deployments, ReplicaSets, StatefulSets, DaemonSets and ControllerRevisions.
 
-use super::check::{Field, Go, GoMembers, as_go, child, children, default, default_empty};
-use super::pod;
+use crate::check::{Field, Go, GoMembers, as_go, child, children, default, default_empty};
+use crate::core::pod;
+use crate::core::replication::{
+    REPLICAS, at_most_replicas, available, available_of, labels_do_not_match, replica_set_status,
+    replicated_template, require_restart_always, selector_matches,
+};
 use crate::equality::{self, go};
 use crate::gates;
-use crate::strategy::{GarbageCollection, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::selector::Selector;
-use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Str, Value, value};
-
-const NO_MATCH: &str = "`selector` does not match template `labels`";
-const REPLICAS: &str = "replicas";
+use keelson_meta::{ErrorList, Feature, FieldError, Object, Str, Value, value};
 
 /// Deployments.
-pub(super) fn deployment(base: Strategy) -> Strategy {
+pub(super) const fn deployment(base: Strategy) -> Strategy {
     Strategy {
         default: default_deployment,
         validate: validate_deployment,
@@ -98,43 +99,6 @@ pub(super) fn is_empty_selector(selector: &Value) -> bool {
         .all(|name| selector.get(name).is_none_or(Value::is_empty))
 }
 
-/// Returns whether a selector matches the labels of a template.
-pub(super) fn selector_matches(selector: &Selector, template: &Field<'_, '_>) -> bool {
-    let labels = template.value.at(&["metadata", "labels"]);
-    let find = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-    selector.matches(find)
-}
-
-fn replicated_template(
-    at: &Field<'_, '_>,
-    selector: &Selector,
-    kind: &str,
-    errors: &mut ErrorList,
-) {
-    if !selector.is_everything() && !selector_matches(selector, at) {
-        labels_do_not_match(at, errors);
-    }
-    pod::spec::template(at, errors);
-    require_restart_always(at, kind, errors);
-}
-
-/// Reports a template whose labels the selector does not match.
-pub(super) fn labels_do_not_match(template: &Field<'_, '_>, errors: &mut ErrorList) {
-    let metadata = template.field("metadata");
-    let labels = metadata.field("labels");
-    labels.invalid_as(errors, labels.value.clone().sorted(), NO_MATCH);
-}
-
-/// Requires `restartPolicy: Always` and no `activeDeadlineSeconds`.
-fn require_restart_always(template: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) {
-    let spec = template.field("spec");
-    spec.field("restartPolicy").one_of(errors, &["Always"]);
-    if spec.has("activeDeadlineSeconds") {
-        let words = format!("activeDeadlineSeconds in {kind} is not Supported");
-        spec.field("activeDeadlineSeconds").forbidden(errors, &words);
-    }
-}
-
 fn deployment_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let update = at.field("rollingUpdate");
     match at.str("type") {
@@ -162,7 +126,7 @@ fn deployment_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// Validates an int-or-string that is a count or a percentage.
-pub(super) fn count_or_percent(at: &Field<'_, '_>, errors: &mut ErrorList) {
+pub(crate) fn count_or_percent(at: &Field<'_, '_>, errors: &mut ErrorList) {
     match at.value {
         Value::String(_) => at.rule(errors, names::is_valid_percent),
         _ => at.not_negative(errors),
@@ -182,7 +146,7 @@ pub(super) fn amount(value: &Value) -> i64 {
 }
 
 /// Requires a percentage of at most 100 %.
-pub(super) fn at_most_100_percent(at: &Field<'_, '_>, errors: &mut ErrorList) {
+pub(crate) fn at_most_100_percent(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let is_share = at.value.as_str().is_some_and(|text| text.ends_with('%'));
     if is_share && amount(at.value) > 100 {
         at.invalid(errors, "must not be greater than 100%");
@@ -209,29 +173,6 @@ fn deployment_status(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn at_most_replicas(status: &Field<'_, '_>, names: &[&str], errors: &mut ErrorList) {
-    let replicas = status.int(REPLICAS).unwrap_or(0);
-    for name in names {
-        let at = status.field(name);
-        if at.number() > replicas {
-            at.invalid_as(errors, at.number(), "cannot be greater than status.replicas");
-        }
-    }
-}
-
-fn available(status: &Field<'_, '_>, errors: &mut ErrorList) {
-    available_of(status, "readyReplicas", errors);
-}
-
-/// Validates `availableReplicas`. `ready` is upstream's name of the ready count.
-fn available_of(status: &Field<'_, '_>, ready: &str, errors: &mut ErrorList) {
-    at_most_replicas(status, &["availableReplicas"], errors);
-    let at = status.field("availableReplicas");
-    if at.number() > status.int("readyReplicas").unwrap_or(0) {
-        at.invalid_as(errors, at.number(), &format!("cannot be greater than {ready}"));
-    }
-}
-
 fn collisions(status: &Field<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
     let at = status.field("collisionCount");
     let stored = old.and_then(|old| old.int_at(&["status", "collisionCount"]));
@@ -241,7 +182,7 @@ fn collisions(status: &Field<'_, '_>, old: Option<&Object>, errors: &mut ErrorLi
 }
 
 /// ReplicaSets.
-pub(super) fn replica_set(base: Strategy) -> Strategy {
+pub(super) const fn replica_set(base: Strategy) -> Strategy {
     Strategy {
         default: |obj| {
             let spec = obj.object_mut("spec");
@@ -265,67 +206,8 @@ fn validate_replica_set(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn replica_set_status(new: &Object) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let status = Field::of(new, "status");
-    let counts = [
-        REPLICAS,
-        "fullyLabeledReplicas",
-        "readyReplicas",
-        "availableReplicas",
-        "terminatingReplicas",
-        "observedGeneration",
-    ];
-    counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
-    at_most_replicas(&status, &["fullyLabeledReplicas", "readyReplicas"], &mut errors);
-    available(&status, &mut errors);
-    errors
-}
-
-/// ReplicationControllers.
-pub(super) fn replication_controller(base: Strategy) -> Strategy {
-    Strategy {
-        default: default_replication_controller,
-        validate: |new, _| validate_replication_controller(new),
-        validate_status: |new, _| replica_set_status(new),
-        warnings: pod::warnings::of_named_workload,
-        garbage_collection: GarbageCollection::OrphanDependents,
-        ..base
-    }
-}
-
-fn default_replication_controller(obj: &mut Object) {
-    let spec = obj.object_mut("spec");
-    default(spec, REPLICAS, 1);
-    let Some(template) = child(spec, "template") else { return };
-    pod::defaults::pod_spec(template.object_at("spec"));
-    let labels = template.get("metadata").and_then(|m| m.get("labels")).cloned();
-    let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
-    default_empty(spec, "selector", labels.clone());
-    default_empty(obj.metadata_mut(), "labels", labels);
-}
-
-fn validate_replication_controller(new: &Object) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let spec = Field::of(new, "spec");
-    spec.field("minReadySeconds").not_negative(&mut errors);
-    let selector = spec.field("selector");
-    selector.not_empty(&mut errors, "");
-    spec.field(REPLICAS).not_negative(&mut errors);
-    let template = spec.field("template");
-    if !template.is_set() {
-        template.required(&mut errors, "");
-        return errors;
-    }
-    let labels = selector.value.as_object().into_iter().flat_map(Map::iter);
-    let labels = labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
-    let chosen = Selector::from_labels(labels);
-    replicated_template(&template, &chosen, "ReplicationController", &mut errors);
-    errors
-}
-
 /// DaemonSets.
-pub(super) fn daemon_set(base: Strategy) -> Strategy {
+pub(super) const fn daemon_set(base: Strategy) -> Strategy {
     Strategy {
         default: default_daemon_set,
         validate: validate_daemon_set,
@@ -468,7 +350,7 @@ const KEEPS_ALL: &str = "spec.revisionHistoryLimit: a negative value retains all
                          >= 0 is recommended";
 
 /// StatefulSets.
-pub(super) fn stateful_set(base: Strategy) -> Strategy {
+pub(super) const fn stateful_set(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_label,
         default: default_stateful_set,
@@ -518,7 +400,7 @@ fn default_stateful_set(obj: &mut Object) {
     for claim in children(spec, "volumeClaimTemplates") {
         default_empty(claim, "apiVersion", "v1");
         default_empty(claim, "kind", "PersistentVolumeClaim");
-        super::claims::default_claim(claim);
+        crate::core::claims::default_claim(claim);
     }
 }
 
@@ -528,7 +410,7 @@ fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
     stateful_set_policies(&spec, &mut errors);
     if old.is_none() {
         for claim in spec.field("volumeClaimTemplates").items() {
-            super::claim_template::claim_spec(&claim.field("spec"), false, &mut errors);
+            crate::core::claim_template::claim_spec(&claim.field("spec"), false, &mut errors);
         }
     }
     for name in [REPLICAS, "minReadySeconds"] {
@@ -680,8 +562,8 @@ fn stateful_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
 }
 
 /// ControllerRevisions.
-pub(super) fn controller_revision(base: Strategy) -> Strategy {
-    Strategy { validate: validate_controller_revision, has_raw_extension: true, ..base }
+pub(super) const fn controller_revision(base: Strategy) -> Strategy {
+    Strategy { validate: validate_controller_revision, ..base }
 }
 
 fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList {
