@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 /// The folder of the programs.
 pub const FOLDER: &str = "target/peers";
 const KUBERNETES: &str = "tests/go/peers";
+const HELM: &str = "tests/go/helm";
 
 /// A program that is built from a Go module.
 struct Peer {
@@ -51,6 +52,18 @@ const PEERS: &[Peer] = &[
         module: KUBERNETES,
         package: "k8s.io/kubernetes/cmd/kube-scheduler",
         version: &["--version"],
+    },
+    Peer {
+        name: "helm3",
+        module: HELM,
+        package: "helm.sh/helm/v3/cmd/helm",
+        version: &["version", "--short"],
+    },
+    Peer {
+        name: "helm4",
+        module: HELM,
+        package: "helm.sh/helm/v4/cmd/helm",
+        version: &["version", "--short"],
     },
 ];
 

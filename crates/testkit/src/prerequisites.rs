@@ -50,6 +50,9 @@ pub const CONTROLLERS: Prerequisite = Prerequisite {
 /// The server that Keelson is compared with.
 pub const API_SERVER: Prerequisite =
     Prerequisite { name: "kube-apiserver", needs: "Go 1.26 or KEELSON_REFERENCE_BIN" };
+/// Helm 3 and 4.
+pub const HELM: Prerequisite =
+    Prerequisite { name: "helm", needs: "Helm 3 and 4: Go 1.26 or KEELSON_REFERENCE_BIN" };
 
 /// What installs wheels and runs their tests.
 pub const PIP: Prerequisite =
@@ -114,7 +117,7 @@ pub fn etcd<T>(started: Option<T>) -> Option<T> {
     prerequisite(ETCD, started)
 }
 
-/// Returns the path of kube-controller-manager, kube-scheduler or kube-apiserver.
+/// Returns the path of a program that only comes with `cargo xtask peers` or `KEELSON_REFERENCE_BIN`.
 pub fn kubernetes_program(of: Prerequisite, name: &str) -> Option<PathBuf> {
     prerequisite(of, peer(name))
 }

@@ -1,7 +1,8 @@
 //! Runs the real kubectl: tables of commands, the exit code of each, and a part of
-//! its output. Commands run in a shell, in which `k` is kubectl with the server's kubeconfig.
+//! its output. Commands run in a shell, in which `k` is kubectl and `h` Helm with the server's kubeconfig.
 
 mod custom;
+mod helm;
 mod simulation;
 mod streams;
 
@@ -9,6 +10,7 @@ use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use keelson::Keelson;
 use keelson_testkit::prerequisites::{KUBECTL, peer_or_installed, prerequisite};
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
@@ -18,15 +20,20 @@ type Row = (&'static str, i32, &'static str);
 
 /// Ten kinds.
 const SHOP: &str = include_str!("files/shop.yaml");
+/// The charts that the tests install.
+const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/charts");
 /// The start of each shell command.
 const PRELUDE: &str = r#"cd "$HOME"
 k() { "$KUBECTL" --kubeconfig=admin.kubeconfig --cache-dir=cache "$@"; }
+h() { "$HELM" --kubeconfig=admin.kubeconfig "$@"; }
 "#;
 
 /// A server, and a home directory for kubectl.
 struct Kubectl {
     server: Server,
     dir: TempDir,
+    /// Helm, for the tests that use it.
+    helm: Option<PathBuf>,
 }
 
 impl Kubectl {
@@ -41,13 +48,14 @@ impl Kubectl {
         let path = dir.path().join("admin.kubeconfig");
         server.keelson.kubeconfig().save(&path).expect("a kubeconfig");
         std::fs::write(dir.path().join("shop.yaml"), SHOP).expect("a file");
-        Some(Kubectl { server, dir })
+        Some(Kubectl { server, dir, helm: None })
     }
 
     fn shell(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("{PRELUDE}{line}")).env("HOME", self.dir.path());
-        command.env("KUBECTL", peer_or_installed("kubectl"));
+        command.env("KUBECTL", peer_or_installed("kubectl")).env("CHARTS", CHARTS);
+        command.envs(self.helm.iter().map(|helm| ("HELM", helm)));
         command.env_remove("KUBECONFIG").stdin(Stdio::null());
         command
     }
