@@ -22,6 +22,7 @@ mod subresources;
 mod target;
 mod verbs;
 mod write;
+mod write_failure;
 
 pub use admission::AdmissionConfigs;
 pub use clock::{Clock, SteppedClock, SystemClock};

@@ -6,6 +6,7 @@ mod objects_reader;
 
 use crate::clock::Clock;
 use crate::target::Target;
+use crate::write_failure::WriteFailure;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use hooks::{Claim, Ending, Hooks, KindHooks, SimulatedNodes};
@@ -201,13 +202,14 @@ impl Registry {
 
     /// Runs a write of several keys in its own task, so that it completes even when the request is
     /// cancelled (a timeout, a reset, a client that disconnects).
-    pub(crate) async fn run_to_completion<T, F>(
+    pub(crate) async fn run_to_completion<T, E, F>(
         &self,
         write: impl FnOnce(Arc<Registry>) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, E>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Failure>> + Send + 'static,
+        E: From<Failure> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
     {
         let registry = self.shared()?;
         let write = Box::pin(write(registry));
@@ -215,7 +217,7 @@ impl Registry {
         match self.writes.spawn(write).await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(Status::unavailable("the server is shutting down")),
+            Err(_) => Err(Status::unavailable("the server is shutting down").into()),
         }
     }
 
@@ -406,7 +408,7 @@ impl Registry {
         value: Bytes,
         expected: Revision,
         guard: Option<Compare>,
-    ) -> Result<Put, Failure> {
+    ) -> Result<Put, WriteFailure> {
         if value.len() > OBJECT_BYTES_MAX {
             return Err(Overgrown.into());
         }
@@ -430,7 +432,8 @@ impl Registry {
                 // Entries do not keep the revision of the creation.
                 let kv = KeyValue { key: key.clone(), value, created: modified, modified };
                 let entry = self.objects(&target.kind).written(&kv);
-                entry.map(Put::Stored).map_err(Status::internal)
+                let stored = entry.map(Put::Stored);
+                stored.map_err(|error| WriteFailure::Unknown(Status::internal(error)))
             }
             TxnOutcome::Conflict { key: changed, .. } if changed != key => {
                 Ok(Put::NamespaceChanged)
@@ -453,7 +456,7 @@ impl Registry {
         record: Bytes,
         (expected, guard): (Revision, Option<Compare>),
         claim: Option<Box<dyn Claim>>,
-    ) -> Result<Put, Failure> {
+    ) -> Result<Put, WriteFailure> {
         let Some(mut claim) = claim else {
             return self.put(target, record, expected, guard).await;
         };
@@ -461,11 +464,7 @@ impl Registry {
         let put = self.put(target, record, expected, guard).await;
         let ending = match &put {
             Ok(Put::Stored(_)) => Ending::Stored,
-            Err(failure)
-                if matches!(failure.reason, Reason::ServerTimeout | Reason::InternalError) =>
-            {
-                Ending::Unknown
-            }
+            Err(failure) if !failure.is_certain() => Ending::Unknown,
             Ok(Put::Conflict(_) | Put::NamespaceChanged) | Err(_) => Ending::NotStored,
         };
         claim.end(self, ending).await;
@@ -477,7 +476,7 @@ impl Registry {
         &self,
         target: &Target,
         expected: Revision,
-    ) -> Result<Deletion, Failure> {
+    ) -> Result<Deletion, WriteFailure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         let txn = Txn {
             compare: vec![Compare { key: key.clone(), modified: expected }],
@@ -506,22 +505,36 @@ impl Registry {
         Timestamp(u64::try_from(millis).unwrap_or_default())
     }
 
-    async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {
+    async fn commit(
+        &self,
+        target: &Target,
+        action: &str,
+        txn: Txn,
+    ) -> Result<TxnOutcome, WriteFailure> {
         let span = target.span("store.commit");
         span.set("group", target.gvr().group.as_str());
         span.set("resource", target.gvr().resource.as_str());
         let committed = span.scope(self.store.txn(txn)).await;
         committed.inspect_err(|_| span.fail()).map_err(|error| match error {
             // The outcome is unknown: the client has to read the object.
-            WriteError::Unknown { .. } => {
-                Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
+            WriteError::Unknown { .. } => WriteFailure::Unknown(Status::server_timeout(
+                target.gvr(),
+                action,
+                UNKNOWN_RETRY_SECONDS,
+            )),
+            WriteError::Failed { ref source } => {
+                WriteFailure::Failed(Status::internal(format!("{error}: {source}")))
             }
+            WriteError::Stopped { .. } => WriteFailure::Failed(Status::internal(error)),
             WriteError::TooLarge { .. } => Overgrown.into(),
             // Nothing was written, so the client may retry.
-            WriteError::Refused { ref source } => Status::unavailable(format!("{error}: {source}")),
-            WriteError::Failed { ref source } => Status::internal(format!("{error}: {source}")),
-            WriteError::Unreadable { ref source } => unreadable(&format!("{error}: {source}")),
-            error => Status::internal(error),
+            WriteError::Refused { ref source } => {
+                Status::unavailable(format!("{error}: {source}")).into()
+            }
+            WriteError::Unreadable { ref source } => {
+                unreadable(&format!("{error}: {source}")).into()
+            }
+            error => Status::internal(error).into(),
         })
     }
 

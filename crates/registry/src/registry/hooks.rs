@@ -9,6 +9,7 @@ use super::Registry;
 use crate::options::{LogOptions, WriteOptions};
 use crate::target::Target;
 use crate::write::Write;
+use crate::write_failure::WriteFailure;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str, Timestamp};
 use keelson_resources::Kind;
@@ -385,9 +386,12 @@ impl Registry {
         obj: &mut Object,
         old: Option<&Object>,
         dry_run: bool,
-    ) -> Result<Option<Box<dyn Claim>>, Failure> {
+    ) -> Result<Option<Box<dyn Claim>>, WriteFailure> {
         match &self.hooks_of(&target.kind).claims {
-            Some(claims) => claims.claim(self, obj, old, dry_run).await,
+            Some(claims) => {
+                let claimed = claims.claim(self, obj, old, dry_run).await;
+                claimed.map_err(WriteFailure::NotAllocated)
+            }
             None => Ok(None),
         }
     }

@@ -8,9 +8,10 @@ use crate::options::WriteOptions;
 use crate::registry::{Put, Registry};
 use crate::target::{Answer, Target};
 use crate::verbs::RetryBudget;
-use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid, is_failed_allocation};
+use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid};
 use crate::verbs::{WriteResponse, check_body_fields};
 use crate::write::{Options, Write};
+use crate::write_failure::WriteFailure;
 use keelson_admission::{Operation, Stored};
 use keelson_auth::{Permit, long_work};
 use keelson_kinds::strategy::{self, Check};
@@ -240,7 +241,7 @@ impl Registry {
             // Only a generated name leads to another try.
             let guard = if generates { guard.clone() } else { guard.take() };
             let stored = self.store_new(&Creation { target: &target, ..*new }, obj, guard).await;
-            if is_failed_allocation(&stored) {
+            if matches!(stored, Err(WriteFailure::NotAllocated(_))) {
                 warnings.truncate(warning_count);
             }
             match stored? {
@@ -279,7 +280,7 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<CreateOutcome, Failure> {
+    ) -> Result<CreateOutcome, WriteFailure> {
         if new.options.dry_run {
             // Boxed because it is rare: the future of every write stays small.
             return Box::pin(self.dry_run_create(new, obj)).await;
@@ -308,7 +309,7 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<CreateOutcome, Failure> {
+    ) -> Result<CreateOutcome, WriteFailure> {
         let target = new.target;
         let charge = self.charge(&new.write(), obj).await?;
         let put = match self.claim(target, obj, None, false).await {
@@ -330,7 +331,7 @@ impl Registry {
         &self,
         new: &Creation<'_>,
         obj: &mut Object,
-    ) -> Result<CreateOutcome, Failure> {
+    ) -> Result<CreateOutcome, WriteFailure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
         let version = obj.resource_version().to_owned();
@@ -395,7 +396,7 @@ enum CreateOutcome {
     NamespaceChanged,
 }
 
-fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, Failure> {
+fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, WriteFailure> {
     match put {
         Put::Stored(entry) => Ok(CreateOutcome::Stored(Answer::Entry(entry))),
         Put::NamespaceChanged => Ok(CreateOutcome::NamespaceChanged),
@@ -403,7 +404,10 @@ fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, Failure> {
     }
 }
 
-fn name_taken_outcome(target: &Target, known: Option<Entry>) -> Result<CreateOutcome, Failure> {
+fn name_taken_outcome(
+    target: &Target,
+    known: Option<Entry>,
+) -> Result<CreateOutcome, WriteFailure> {
     // Any version will do for the deletionTimestamp.
     let known = known.map(|entry| match target.kind.has_conversion_webhook {
         false => target.kind.decode(&entry),
