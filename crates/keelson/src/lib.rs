@@ -90,4 +90,4 @@ pub use stored_values::Decrypter;
 pub use tls_files::NamedCertificate;
 pub use tracing_config::TracingOptions;
 pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};
-pub use validator::{Given, Validator, Verdict};
+pub use validator::{Validator, ValidatorInput, Verdict};
