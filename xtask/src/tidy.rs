@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: checks the rules of STYLE.md and ARCHITECTURE.md that a machine can check.
 
 mod cycles;
+mod names;
 
 use anyhow::{Context, Result, bail};
 use std::collections::{HashMap, HashSet};
@@ -49,6 +50,7 @@ pub fn run() -> Result<()> {
     check_kind_names(&mut violations)?;
     check_subresource_names(&mut violations)?;
     cycles::check(&mut violations)?;
+    names::check(&mut violations)?;
     check_layers(&mut violations)?;
     check_pure_crates(&mut violations)?;
     check_manifests(&mut violations)?;
