@@ -21,6 +21,7 @@ token (`--token-auth-file`, or one of a service account) instead of the certific
 ";
 const GO: &str = "tests/go/clients";
 const GO_ENVTEST: &str = "tests/go/envtest";
+const GO_ETCD: &str = "tests/go/etcd";
 const JAVA_RESULTS: &str = "target/java/surefire-reports";
 const TOKEN: &str = "admintoken";
 
@@ -92,6 +93,13 @@ fn go(program: &Path) -> Result<Vec<Row>> {
         (GO, "k8s.io/client-go", "./clientgo", "-modfile=go.mod", ""),
         (GO, controllers, "./controllers", "-modfile=go.mod", ""),
         (GO_ENVTEST, controllers, ".", "-modfile=go.mod", ", envtest"),
+        (
+            GO_ETCD,
+            "go.etcd.io/etcd/client/v3",
+            ".",
+            "-modfile=go.mod",
+            ", the program in etcd's place",
+        ),
     ] {
         let version = commands::output(
             Command::new("go")

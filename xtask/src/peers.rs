@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 /// The folder of the programs.
 pub const FOLDER: &str = "target/peers";
 const KUBERNETES: &str = "tests/go/peers";
+const ETCD: &str = "tests/go/etcd";
 const HELM: &str = "tests/go/helm";
 
 /// A program that is built from a Go module.
@@ -67,17 +68,34 @@ const PEERS: &[Peer] = &[
     },
 ];
 
-/// Builds all programs, or those that are named, unless they are newer than their modules' versions.
+/// Programs that no test drives, for comparisons by hand; built only if they are named.
+const TOOLS: &[Peer] = &[
+    Peer {
+        name: "etcdctl",
+        module: ETCD,
+        package: "go.etcd.io/etcd/etcdctl/v3",
+        version: &["version"],
+    },
+    Peer {
+        name: "etcdutl",
+        module: ETCD,
+        package: "go.etcd.io/etcd/etcdutl/v3",
+        version: &["version"],
+    },
+];
+
+/// Builds all programs that tests drive, or those that are named, unless they are newer than their modules' versions.
 pub fn run(names: &[String]) -> Result<()> {
-    if let Some(unknown) = names.iter().find(|name| PEERS.iter().all(|peer| peer.name != **name)) {
-        let known: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
+    let all = || PEERS.iter().chain(TOOLS);
+    if let Some(unknown) = names.iter().find(|name| all().all(|peer| peer.name != **name)) {
+        let known: Vec<_> = all().map(|peer| peer.name).collect();
         bail!("there is no peer {unknown:?}; there are {}", known.join(", "));
     }
     std::fs::create_dir_all(FOLDER).context(FOLDER)?;
-    let wanted: Vec<&Peer> = PEERS
-        .iter()
-        .filter(|peer| names.is_empty() || names.iter().any(|n| n == peer.name))
-        .collect();
+    let wanted: Vec<&Peer> = match names.is_empty() {
+        true => PEERS.iter().collect(),
+        false => all().filter(|peer| names.iter().any(|name| name == peer.name)).collect(),
+    };
     for (number, peer) in wanted.iter().enumerate() {
         let started = Instant::now();
         let is_built = is_current(peer);

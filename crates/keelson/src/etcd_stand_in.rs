@@ -1,118 +1,103 @@
-//! What stands in the place of etcd beside a Keelson that is started as kube-apiserver, for test
-//! environments that start both: it answers health checks and says where the data is. The API server then
-//! opens the embedded store in that folder itself, so that it finds its objects after a restart. It does not
-//! speak etcd's protocol.
+//! The program in the place of etcd. It speaks etcd's protocol (`keelson-etcd-server`), and its keys are in
+//! `member/` of the data folder. A Keelson that is started as kube-apiserver beside it does not use the
+//! protocol: it asks for the folder, and opens the embedded store in it itself. So the two sets of data lie
+//! in one folder and have nothing to do with each other.
 
 use crate::start_error::StartError;
+use keelson_etcd_server::{EtcdOptions, EtcdServer, Listener, TlsFiles};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// The path whose answer is the folder of the data.
 const FOLDER_PATH: &str = "/keelson";
-/// The version that it reports.
-const ETCD_VERSION: &str = "3.6.8";
-/// Most bytes of a request's head, and of an answer.
-const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Most connections at once; further ones wait in the backlog.
-const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take for its request.
-const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+/// Most bytes of an answer.
+const ANSWER_BYTES_MAX: u64 = 8 << 10;
 /// How long the API server waits for an answer that says where the data is.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A listener in the place of etcd.
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdAddress {
+    /// Host and port: `127.0.0.1:2379`.
+    pub address: String,
+    /// Whether clients use TLS.
+    pub is_secure: bool,
+}
+
+/// A server in the place of etcd.
 pub struct EtcdStandIn {
-    listener: TcpListener,
-    folder: Arc<str>,
+    server: EtcdServer,
+    listeners: Vec<Listener>,
 }
 
 impl EtcdStandIn {
-    /// Listens on an address: `127.0.0.1:2379`. `folder` holds the data.
-    pub async fn bind(address: &str, folder: &Path) -> Result<EtcdStandIn, StartError> {
-        let failed = |what: &str, error: io::Error| StartError::new(format!("{what}: {error}"));
-        std::fs::create_dir_all(folder).map_err(|error| failed("--data-dir", error))?;
-        let folder = folder.canonicalize().map_err(|error| failed("--data-dir", error))?;
-        let folder = folder.to_str().ok_or_else(|| {
-            StartError::new("--data-dir: the path of the folder is not UTF-8".to_owned())
-        })?;
-        let listener = TcpListener::bind(address).await.map_err(|error| {
-            failed(&format!("--listen-client-urls: cannot listen on {address}"), error)
-        })?;
-        Ok(EtcdStandIn { listener, folder: folder.into() })
+    /// Opens the data in a folder, and listens, on `pages` for health and metrics alone. Addresses with TLS need
+    /// its files.
+    pub async fn open(
+        folder: &Path,
+        options: EtcdOptions,
+        clients: &[EtcdAddress],
+        pages: &[EtcdAddress],
+        tls: Option<&TlsFiles>,
+    ) -> Result<EtcdStandIn, StartError> {
+        let failed = |why: String| StartError::new(format!("--data-dir: {why}"));
+        keelson_store::prepare_directory(folder).map_err(|error| failed(described(&error)))?;
+        let folder = folder.canonicalize().map_err(|error| failed(error.to_string()))?;
+        let shown = folder.to_str().ok_or_else(|| failed("the path is not UTF-8".to_owned()))?;
+        let page = serde_json::json!({"dataDir": shown}).to_string();
+        let options = EtcdOptions {
+            pages: vec![(FOLDER_PATH, page)],
+            data_dir: Some(folder.clone()),
+            ..options
+        };
+        let mut listeners = vec![];
+        for address in clients {
+            listeners.push(listen("--listen-client-urls", address, tls).await?);
+        }
+        for address in pages {
+            let listener = listen("--listen-metrics-urls", address, tls).await?;
+            listeners.push(listener.for_pages_only());
+        }
+        let server = EtcdServer::open(options).await;
+        let server = server.map_err(|error| failed(described(&error)))?;
+        Ok(EtcdStandIn { server, listeners })
     }
 
-    /// Returns the port that it listens on.
-    pub fn port(&self) -> io::Result<u16> {
-        Ok(self.listener.local_addr()?.port())
+    /// Returns the addresses that it listens on.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(Listener::address).collect()
     }
 
-    /// Answers requests until the future is dropped.
+    /// Serves clients until the future is dropped.
     pub async fn run(self) {
-        let mut connections = JoinSet::new();
-        loop {
-            while connections.len() >= CONNECTIONS_MAX {
-                connections.join_next().await;
-            }
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let folder = self.folder.clone();
-                    connections.spawn(timeout(REQUEST_TIME_MAX, answer(stream, folder)));
-                }
-                Err(error) => {
-                    // Most likely out of file descriptors: wait until other connections close.
-                    tracing::warn!(%error, "accept failed");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
+        self.server.run(self.listeners).await;
     }
 }
 
-/// Answers the request of a connection, and closes it.
-async fn answer(mut stream: TcpStream, folder: Arc<str>) -> io::Result<()> {
-    let head = read_head(&mut stream).await?;
-    let path = head.split(' ').nth(1).unwrap_or_default();
-    let path = path.split_once('?').map_or(path, |(path, _)| path);
-    let json = "application/json";
-    let (status, media, body) = match path {
-        "/health" => ("200 OK", json, r#"{"health":"true","reason":""}"#.to_owned()),
-        "/livez" | "/readyz" => ("200 OK", "text/plain", "ok\n".to_owned()),
-        "/version" => {
-            let version = serde_json::json!({
-                "etcdserver": ETCD_VERSION, "etcdcluster": ETCD_VERSION, "storage": ETCD_VERSION
-            });
-            ("200 OK", json, version.to_string())
-        }
-        FOLDER_PATH => ("200 OK", json, serde_json::json!({"dataDir": &*folder}).to_string()),
-        _ => ("404 Not Found", "text/plain", "404 page not found\n".to_owned()),
-    };
-    let length = body.len();
-    let response = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {media}\r\nContent-Length: {length}\r\nConnection: \
-         close\r\n\r\n{body}"
-    );
-    stream.write_all(response.as_bytes()).await?;
-    stream.shutdown().await
+async fn listen(
+    flag: &str,
+    address: &EtcdAddress,
+    tls: Option<&TlsFiles>,
+) -> Result<Listener, StartError> {
+    let EtcdAddress { address, is_secure } = address;
+    let tls = tls.filter(|_| *is_secure).cloned();
+    if *is_secure && tls.is_none() {
+        let why = format!("https://{address} needs --cert-file and --key-file");
+        return Err(StartError::new(format!("{flag}: {why}")));
+    }
+    let listener = Listener::bind(address, tls).await;
+    listener.map_err(|error| StartError::new(format!("{flag}: {}", described(&error))))
 }
 
-async fn read_head(stream: &mut TcpStream) -> io::Result<String> {
-    let mut head = vec![];
-    let mut piece = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let read = stream.read(&mut piece).await?;
-        if read == 0 || head.len() > HEAD_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        head.extend_from_slice(&piece[..read]);
-    }
-    Ok(String::from_utf8_lossy(&head).into_owned())
+/// Returns an error with its causes, in one line.
+fn described(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }
 
 /// Returns the folder of the data if the only server of `--etcd-servers` is such a stand-in. It must be on
@@ -135,7 +120,7 @@ async fn ask_for_folder(address: &str) -> io::Result<Option<PathBuf>> {
         format!("GET {FOLDER_PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut response = vec![];
-    (&mut stream).take(HEAD_BYTES_MAX as u64).read_to_end(&mut response).await?;
+    (&mut stream).take(ANSWER_BYTES_MAX).read_to_end(&mut response).await?;
     let response = String::from_utf8_lossy(&response);
     let Some((head, body)) = response.split_once("\r\n\r\n") else { return Ok(None) };
     if !head.starts_with("HTTP/1.1 200 ") {
@@ -153,8 +138,11 @@ mod tests {
     async fn an_api_server_finds_the_folder() {
         let dir = tempfile::tempdir().expect("a folder");
         let folder = dir.path().join("data");
-        let stand_in = EtcdStandIn::bind("127.0.0.1:0", &folder).await.expect("a listener");
-        let port = stand_in.port().expect("a port");
+        let address = EtcdAddress { address: "127.0.0.1:0".to_owned(), is_secure: false };
+        let stand_in =
+            EtcdStandIn::open(&folder, EtcdOptions::default(), &[address], &[], None).await;
+        let stand_in = stand_in.expect("a listener");
+        let port = stand_in.addresses().expect("addresses")[0].port();
         let running = tokio::spawn(stand_in.run());
         let here = format!("http://127.0.0.1:{port}");
         let expected = folder.canonicalize().ok();

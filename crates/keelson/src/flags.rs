@@ -3,7 +3,7 @@
 
 mod cli;
 pub mod configure;
-mod go_values;
+pub mod go_values;
 mod groups;
 pub mod help;
 mod manifests;

@@ -24,6 +24,7 @@ mod election;
 mod encryption;
 mod encryption_admin;
 mod etcd;
+mod etcd_data;
 mod etcd_stand_in;
 mod event_ttl;
 pub mod feature_gates;
@@ -60,7 +61,8 @@ pub use encryption_admin::{
     KeyCounts, ROTATE_PATH, STATUS_PATH as ENCRYPTION_PATH, count_key, key_list, resource_name,
 };
 pub use etcd::Etcd;
-pub use etcd_stand_in::EtcdStandIn;
+pub use etcd_data::EtcdData;
+pub use etcd_stand_in::{EtcdAddress, EtcdStandIn};
 pub use files::raise_open_files;
 pub use front_proxy::FrontProxyOptions;
 pub use in_process_admission::AdmissionRequest;

@@ -6,7 +6,9 @@ use crate::negotiate::Encoding;
 use bytes::Bytes;
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value, value};
 use keelson_registry::Registry;
-use keelson_resources::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion};
+use keelson_resources::api_table::{
+    ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion, Source,
+};
 use keelson_schema::catalogue::{Catalogue, Resource};
 use keelson_schema::json;
 use keelson_schema::openapi::OpenApi;
@@ -151,7 +153,8 @@ fn group_value(group: &ApiGroup) -> Value {
         metadata.insert("name", group.name.clone());
     }
     let version = |version: &ApiVersion| {
-        let resources = version.endpoints().map(|endpoint| aggregated_resource(&endpoint.facts));
+        let resources =
+            version.endpoints().map(|found| aggregated_resource(&found.facts, found.source));
         let resources: Vec<Value> = resources.collect();
         value!({
             "version": (version.name.clone()), "resources": (resources), "freshness": "Current"
@@ -161,10 +164,10 @@ fn group_value(group: &ApiGroup) -> Value {
     value!({"metadata": (metadata), "versions": (versions)})
 }
 
-/// A kind in aggregated discovery. Group and version are left out if they are those of the resource.
-fn response_kind(kind: &GroupVersionKind, of: &Resource) -> Value {
+/// A kind in aggregated discovery. A built-in resource leaves out its own group and version.
+fn response_kind(kind: &GroupVersionKind, of: &Resource, source: Source) -> Value {
     let own = kind.group == of.kind.group && kind.version == of.kind.version;
-    let (group, version) = if own {
+    let (group, version) = if own && source == Source::BuiltIn {
         (Str::default(), Str::default())
     } else {
         (kind.group.clone(), kind.version.clone())
@@ -172,10 +175,10 @@ fn response_kind(kind: &GroupVersionKind, of: &Resource) -> Value {
     value!({"group": (group), "version": (version), "kind": (kind.kind.clone())})
 }
 
-fn aggregated_resource(resource: &Resource) -> Value {
+fn aggregated_resource(resource: &Resource, source: Source) -> Value {
     let mut entry = Map::new();
     entry.insert("resource", resource.name.clone());
-    entry.insert("responseKind", response_kind(&resource.kind, resource));
+    entry.insert("responseKind", response_kind(&resource.kind, resource, source));
     entry.insert("scope", if resource.namespaced { "Namespaced" } else { "Cluster" });
     entry.insert("singularResource", resource.singular.clone());
     entry.insert("verbs", strings(&resource.verbs));
@@ -192,7 +195,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
             .map(|sub| {
                 value!({
                     "subresource": (sub.name.clone()),
-                    "responseKind": (response_kind(&sub.kind, resource)),
+                    "responseKind": (response_kind(&sub.kind, resource, source)),
                     "verbs": (strings(&sub.verbs))
                 })
             })

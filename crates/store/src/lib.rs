@@ -45,7 +45,10 @@ pub use contract::{
     Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Store, Timestamp, Txn,
     TxnOutcome, Watch, key_after, prefix_end,
 };
-pub use embedded::{Durability, Embedded, EmbeddedOptions, MakePlaceholder, OpenError};
+pub use embedded::{
+    ChangedTwice, Draft, Durability, Embedded, EmbeddedOptions, MakePlaceholder, OpenError,
+    prepare_directory,
+};
 pub use errors::{DiskError, HealthError, ReadError, WatchError, WriteError};
 pub use limits::{
     BATCH_BYTES_MAX, BATCH_EVENTS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX,

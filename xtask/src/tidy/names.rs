@@ -32,6 +32,7 @@ const REPEATED: &[&str] = &[
     "Description",
     "Encoding",
     "Ending",
+    "EtcdOptions",
     "Event",
     "Field",
     "Filter",

@@ -141,9 +141,7 @@ pub fn open_error(error: &OpenError, flag: &str) -> Error {
     use std::error::Error;
     let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
     match error {
-        OpenError::Absent { .. } => anyhow!(
-            "{flag}: {error} (data in etcd is backed up and checked by etcd: etcdctl snapshot save)"
-        ),
+        OpenError::Absent { .. } => anyhow!("{flag}: {error}"),
         error => anyhow!("{flag}: {error}{source}"),
     }
 }

@@ -162,3 +162,27 @@ fn default_discovery_matches_upstream() {
 fn discovery_of_all_apis_matches_upstream() {
     check("discovery-aggregated-all.json", true);
 }
+
+/// The kind of a custom resource has its group and version, where that of a built-in one leaves them out.
+#[test]
+fn custom_resources_say_group_and_version_of_their_kind() {
+    let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
+    let client = server.client();
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object"}}, "subresources": {"status": {}}});
+    let definition = json!({"metadata": {"name": "ships.example.org"}, "spec": {"group": "example.org",
+        "scope": "Namespaced", "versions": [version],
+        "names": {"plural": "ships", "singular": "ship", "kind": "Ship"}}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(client.post(definitions, &definition).status, 201);
+    client.poll("/apis/example.org/v1/ships", |answer| answer.status == 200);
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let document = get(&client, "/apis", accept);
+    let mut groups = document["items"].as_array().into_iter().flatten();
+    let group = groups.find(|group| group["metadata"]["name"] == "example.org").expect("the group");
+    let ships = &group["versions"][0]["resources"][0];
+    let kind = json!({"group": "example.org", "version": "v1", "kind": "Ship"});
+    assert_eq!(ships["responseKind"], kind);
+    assert_eq!(ships["subresources"][0]["responseKind"], kind);
+    server.stop();
+}

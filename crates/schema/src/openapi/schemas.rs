@@ -213,10 +213,19 @@ impl<'a> Schemas<'a> {
         false
     }
 
-    /// Returns the schema of list items or map values.
+    /// Returns the schema of list items or map values. In v3 it says their zero value.
     fn inner(&self, shape: &Shape, facts: MemberFacts) -> Value {
         let mut out = Map::new();
         self.type_of(shape, MemberFacts::default(), &mut out);
+        if self.dialect == Dialect::V3
+            && let Some(zero) = zero_of_item(shape)
+        {
+            if matches!(shape, Shape::Struct(_)) {
+                let reference = std::mem::take(&mut out);
+                out.insert(Str::new_static("allOf"), vec![Value::Object(reference)]);
+            }
+            out.insert(Str::new_static("default"), zero);
+        }
         if let Some(values) = facts.item_enumeration {
             let values: Vec<Value> =
                 values.split('|').map(|value| text(value.replace('+', " "))).collect();
@@ -300,12 +309,21 @@ fn default(field: &Field, facts: MemberFacts) -> Option<Value> {
         return None;
     }
     match &field.shape {
+        Shape::Bytes | Shape::Double | Shape::List(_) | Shape::Map(_) => None,
+        Shape::Json | Shape::RawExtension | Shape::FieldsV1 => None,
+        shape => Some(zero_of_item(shape).unwrap_or_else(|| Value::Object(Map::new()))),
+    }
+}
+
+/// Returns the zero value of an item of a list or map, if its schema says it: that of a Go type that
+/// has no schema of its own making.
+fn zero_of_item(shape: &Shape) -> Option<Value> {
+    match shape {
         Shape::String => Some(static_text("")),
         Shape::Bool => Some(false.into()),
         Shape::Int32 | Shape::Int64 => Some(0.into()),
-        Shape::Bytes | Shape::Double | Shape::List(_) | Shape::Map(_) => None,
-        Shape::Json | Shape::RawExtension | Shape::FieldsV1 => None,
-        _ => Some(Value::Object(Map::new())),
+        Shape::Struct(_) => Some(Value::Object(Map::new())),
+        _ => None,
     }
 }
 

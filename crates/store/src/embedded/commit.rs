@@ -26,6 +26,8 @@ use crate::{DiskError, Op, ReadError, Revision, Timestamp, Txn, TxnOutcome, Writ
 const GROUP_TXNS_MAX: usize = 1024;
 /// A group ends with the transaction that brings it to this many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
+/// A group ends with the transaction that brings it to this many records, which later ones search.
+const GROUP_RECORDS_MAX: usize = 8192;
 /// Most expired keys that are deleted between two groups.
 const EXPIRE_KEYS_MAX: usize = 256;
 /// Most keys that a prune visits between two groups.
@@ -68,13 +70,77 @@ pub(super) enum Command {
 }
 
 pub(super) struct TxnCommand {
-    pub(super) txn: Txn,
-    pub(super) reply: Reply,
+    pub(super) work: Work,
     /// The space in the queue, freed after the reply.
     pub(super) permit: OwnedSemaphorePermit,
 }
 
+/// What a transaction does.
+pub(super) enum Work {
+    Txn {
+        txn: Txn,
+        reply: Reply,
+    },
+    /// Decided by a function; see [`Embedded::decide`](super::Embedded::decide).
+    Draft {
+        decide: Decide,
+        bytes: usize,
+    },
+}
+
 type Reply = oneshot::Sender<Result<TxnOutcome, WriteError>>;
+/// Reads and writes in the group, and returns what to call at its end.
+pub(super) type Decide = Box<dyn FnOnce(&mut Group<'_>) -> Finish + Send>;
+/// Called when the group is durable, or has failed.
+pub(super) type Finish = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
+
+/// A transaction that was decided and may not be durable yet.
+enum Decided {
+    Txn { reply: Reply, outcome: Result<TxnOutcome, WriteError> },
+    Draft(Finish),
+}
+
+impl Work {
+    /// Returns the size of keys and values in bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Txn { txn, .. } => txn.ops.iter().map(Op::bytes).sum(),
+            Self::Draft { bytes, .. } => *bytes,
+        }
+    }
+
+    fn decide(self, group: &mut Group<'_>) -> Decided {
+        match self {
+            Self::Txn { txn, reply } => {
+                // Only a conflict reads, so a transaction that fails here has changed nothing.
+                let outcome = group.add(txn).map_err(unreadable_value);
+                Decided::Txn { reply, outcome }
+            }
+            Self::Draft { decide, .. } => Decided::Draft(decide(group)),
+        }
+    }
+
+    /// Replies with an error; nothing is written.
+    fn refuse(self, error: WriteError, shared: &Shared) {
+        match self {
+            // The caller may have dropped its future.
+            Self::Txn { reply, .. } => drop(reply.send(Err(error))),
+            Self::Draft { decide, .. } => decide(&mut Group::new(shared))(Err(error)),
+        }
+    }
+}
+
+impl Decided {
+    /// Replies, once the group was written or has failed. A caller that dropped its future does not
+    /// cancel its transaction.
+    fn finish(self, written: Result<(), WriteError>) {
+        match self {
+            // A conflict also fails: it may be with a write of the group.
+            Self::Txn { reply, outcome } => drop(reply.send(written.and(outcome))),
+            Self::Draft(finish) => finish(written),
+        }
+    }
+}
 
 pub(super) struct Committer {
     shared: Arc<Shared>,
@@ -258,12 +324,11 @@ impl Committer {
     }
 
     fn commit(&mut self, first: TxnCommand) {
+        let shared = Arc::clone(&self.shared);
         if let Err(source) = self.ensure_recovered() {
-            // The caller may have dropped its future.
-            let _ = first.reply.send(Err(WriteError::Refused { source }));
+            first.work.refuse(WriteError::Refused { source }, &shared);
             return;
         }
-        let shared = Arc::clone(&self.shared);
         let mut group = Group::new(&shared);
         // Most groups have one transaction.
         let mut replies = Vec::with_capacity(1);
@@ -271,12 +336,11 @@ impl Committer {
         let _guard = StopOnPanic(Arc::clone(&shared));
         let mut next = Some(first);
         let mut bytes = 0;
-        while let Some(TxnCommand { txn, reply, permit }) = next.take() {
-            bytes += txn.ops.iter().map(Op::bytes).sum::<usize>();
-            // Only a conflict reads, so a transaction that fails here has changed nothing.
-            let outcome = group.add(txn).map_err(unreadable_value);
-            replies.push((reply, outcome, permit));
-            if replies.len() < GROUP_TXNS_MAX && bytes < GROUP_BYTES_MAX {
+        while let Some(TxnCommand { work, permit }) = next.take() {
+            bytes += work.bytes();
+            replies.push((work.decide(&mut group), permit));
+            let has_room = bytes < GROUP_BYTES_MAX && group.records.len() < GROUP_RECORDS_MAX;
+            if replies.len() < GROUP_TXNS_MAX && has_room {
                 next = self.next_txn();
             }
         }
@@ -284,14 +348,8 @@ impl Committer {
         if result.is_ok() {
             self.publish(group);
         }
-        for (reply, outcome, permit) in replies {
-            // A conflict also fails: it may be with a write of the group.
-            let outcome = match &result {
-                Ok(()) => outcome,
-                Err(source) => Err(WriteError::Failed { source: source.clone() }),
-            };
-            // A caller that dropped its future does not cancel its transaction.
-            let _ = reply.send(outcome);
+        for (decided, permit) in replies {
+            decided.finish(result.clone().map_err(|source| WriteError::Failed { source }));
             drop(permit);
         }
     }

@@ -133,6 +133,15 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     Ok(lock)
 }
 
+/// Makes a directory that does not exist, or is empty, the data directory of a store. What is created in it
+/// afterwards does not keep the store from using it.
+pub fn prepare_directory(dir: &Path) -> Result<(), OpenError> {
+    if check_format(dir).is_ok_and(|has_format| has_format) {
+        return Ok(());
+    }
+    claim(dir).map(drop)
+}
+
 /// Locks an existing data directory without writing to it.
 pub(super) fn lock_existing(dir: &Path) -> Result<File, OpenError> {
     if !check_format(dir)? {

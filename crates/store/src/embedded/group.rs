@@ -14,13 +14,13 @@ use crate::{Compare, KeyValue, Op, ReadError, Revision, Txn, TxnOutcome};
 const LINEAR_RECORDS_MAX: usize = 8;
 
 pub(super) struct Group<'a> {
-    shared: &'a Shared,
+    pub(super) shared: &'a Shared,
     /// The records that the group writes, in order.
     pub(super) records: Vec<Record>,
     /// Position in `records` of the newest change of a key. Used only if there are more than
     /// [`LINEAR_RECORDS_MAX`] records.
     changed: HashMap<Bytes, usize>,
-    newest: Revision,
+    pub(super) newest: Revision,
 }
 
 impl<'a> Group<'a> {
@@ -59,14 +59,26 @@ impl<'a> Group<'a> {
             };
             let id = RecordId { revision, index };
             index += 1;
-            self.newest = revision;
             // `TXN_BYTES_MAX` is far below `u32::MAX`.
             let value_bytes = value.len() as u32;
             let head = Head { id, key, created, is_delete, value_bytes, expires };
-            self.records.push(Record { head, value });
-            self.index_new_records();
+            self.push(Record { head, value });
         }
         Ok(TxnOutcome::Committed(self.newest))
+    }
+
+    pub(super) fn push(&mut self, record: Record) {
+        self.newest = record.head.id.revision;
+        self.records.push(record);
+        self.index_new_records();
+    }
+
+    /// Removes the records from this position on, and returns to the revision before them.
+    pub(super) fn truncate(&mut self, count: usize, newest: Revision) {
+        self.newest = newest;
+        self.records.truncate(count);
+        self.changed.clear();
+        self.index_new_records();
     }
 
     fn index_new_records(&mut self) {
@@ -81,14 +93,14 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the position of the newest change of a key in this group.
-    fn changed(&self, key: &Bytes) -> Option<usize> {
+    pub(super) fn changed(&self, key: &[u8]) -> Option<usize> {
         if self.records.len() > LINEAR_RECORDS_MAX {
             return self.changed.get(key).copied();
         }
         self.records.iter().rposition(|record| record.head.key == *key)
     }
 
-    fn current(&self, key: &Bytes) -> Option<Version> {
+    pub(super) fn current(&self, key: &[u8]) -> Option<Version> {
         match self.changed(key) {
             Some(position) => {
                 let version = Version::of(&self.records[position].head);

@@ -13,6 +13,7 @@ mod commit;
 mod copy;
 mod directory;
 pub mod disk;
+mod draft;
 pub mod files;
 mod group;
 mod index;
@@ -44,11 +45,12 @@ use crate::{
     Txn, TxnOutcome, Watch, WatchError, WatchSlot, WriteError,
 };
 
-use commit::{Command, Committer, TxnCommand};
-use disk::{Disk, MemDisk};
+use commit::{Command, Committer, Decide, Finish, TxnCommand, Work};
+use disk::{Disk, MemDisk, Record, Sink};
 use shared::{Loaded, Shared};
 
-pub use directory::OpenError;
+pub use directory::{OpenError, prepare_directory};
+pub use draft::{ChangedTwice, Draft};
 pub use offline::{
     CheckItem, CheckSummary, Offline, Removed, RestoreError, remove_damaged, restore,
 };
@@ -176,6 +178,76 @@ impl Embedded {
         self.send(|reply, permit| Command::LeaseOthers { prefix, expires, reply, permit }).await
     }
 
+    /// Runs a transaction that a function decides: it reads and writes a [`Draft`], on the commit thread,
+    /// at the newest revision. What it writes is one revision, durable and visible when the future
+    /// resolves; after an error of the function (the inner result) nothing is written. It must not block,
+    /// and not panic, which would stop the store. `bytes` is about the size of what it writes, at most
+    /// [`TXN_BYTES_MAX`](crate::TXN_BYTES_MAX).
+    ///
+    /// `finish` gets its result once that is durable, on the commit thread and in the order of revisions,
+    /// so that it can keep something beside the store in step with it. Dropping the future does not cancel
+    /// the transaction.
+    pub async fn decide<T, U, E>(
+        &self,
+        bytes: usize,
+        decide: impl FnOnce(&mut Draft<'_, '_>) -> Result<T, E> + Send + 'static,
+        finish: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<Result<U, E>, WriteError>
+    where
+        T: Send + 'static,
+        U: Send + 'static,
+        E: Send + 'static,
+    {
+        if bytes > crate::TXN_BYTES_MAX {
+            return Err(WriteError::TooLarge { bytes });
+        }
+        let (reply, replied) = oneshot::channel();
+        let decide: Decide = Box::new(move |group| {
+            let decided = Draft::run(group, decide);
+            let end: Finish = Box::new(move |written| {
+                let result = written.map(|()| decided.map(finish));
+                // The caller may have dropped its future.
+                let _ = reply.send(result);
+            });
+            end
+        });
+        self.send_txn(Work::Draft { decide, bytes }, bytes).await?;
+        replied.await.map_err(|_| self.commit_thread_error())?
+    }
+
+    /// Returns the number of keys of a range, whatever its limit, and the revision they were counted at.
+    pub async fn count(&self, range: Range) -> Result<(u64, Revision), ReadError> {
+        self.shared.count(&range).await
+    }
+
+    /// Returns the revision of the newest write of a key at a revision, which is not compacted; `None` if the
+    /// key did not exist then.
+    #[must_use]
+    pub fn modified_at(&self, key: &[u8], at: Revision) -> Option<Revision> {
+        self.shared.version_at(key, at).map(|version| version.modified())
+    }
+
+    /// Passes the records to `sink` that a read at `oldest` or later, up to `through`, can need, in the order
+    /// of revisions, until it breaks: puts and deletes, but no delete at or before `oldest`. Blocks.
+    pub fn records(
+        &self,
+        oldest: Revision,
+        through: Revision,
+        sink: Sink<'_, Record>,
+    ) -> Result<(), ReadError> {
+        self.shared.records(oldest, through, sink)
+    }
+
+    /// Queues a transaction when the queue has space for it.
+    async fn send_txn(&self, work: Work, bytes: usize) -> Result<(), WriteError> {
+        let kilobytes = 1 + (bytes >> 10) as u32;
+        let queue = Arc::clone(&self.queue);
+        let permit = queue.acquire_many_owned(kilobytes).await;
+        let permit = permit.map_err(|_| WriteError::Closed)?;
+        let command = Command::Txn(TxnCommand { work, permit });
+        self.commands.send(command).map_err(|_| self.commit_thread_error())
+    }
+
     /// Sends a small command to the commit thread and waits for its reply.
     async fn send<T>(
         &self,
@@ -236,14 +308,9 @@ impl Store for Embedded {
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
         Box::pin(async move {
             txn.check()?;
-            let bytes: usize = txn.ops.iter().map(crate::Op::bytes).sum();
-            let kilobytes = 1 + (bytes >> 10) as u32;
-            let queue = Arc::clone(&self.queue);
-            let permit = queue.acquire_many_owned(kilobytes).await;
-            let permit = permit.map_err(|_| WriteError::Closed)?;
+            let bytes = txn.ops.iter().map(crate::Op::bytes).sum();
             let (reply, replied) = oneshot::channel();
-            let command = Command::Txn(TxnCommand { txn, reply, permit });
-            self.commands.send(command).map_err(|_| self.commit_thread_error())?;
+            self.send_txn(Work::Txn { txn, reply }, bytes).await?;
             replied.await.map_err(|_| self.commit_thread_error())?
         })
     }

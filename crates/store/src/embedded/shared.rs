@@ -25,6 +25,9 @@ use crate::{
 /// Most records that one batch of a watch reads from disk, whether they match its prefix or not.
 const SCAN_RECORDS_MAX: usize = 8192;
 
+/// Most keys that are counted while writers wait.
+const COUNT_KEYS_MAX: usize = 8192;
+
 pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
     make_placeholder: Option<MakePlaceholder>,
@@ -203,6 +206,79 @@ impl Shared {
             items.push(key_value(key, value, version));
         }
         Ok(Page { items, at, more })
+    }
+
+    /// Counts the keys of a range, whatever its limit. Lets writers and other tasks go on between steps.
+    pub(super) async fn count(&self, range: &Range) -> Result<(u64, Revision), ReadError> {
+        let pin = self.pin_revision(range.at)?;
+        let (mut count, mut start) = (0, range.start.clone());
+        loop {
+            let (found, next) = self.count_step(&start, &range.end, pin.at);
+            count += found as u64;
+            match next {
+                Some(next) => start = next,
+                None => return Ok((count, pin.at)),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Counts up to [`COUNT_KEYS_MAX`] keys, and returns the key where to continue.
+    fn count_step(&self, start: &[u8], end: &[u8], at: Revision) -> (usize, Option<Bytes>) {
+        let state = self.read();
+        let mut keys = state.index.range(start, end, at);
+        let count = keys.by_ref().take(COUNT_KEYS_MAX).count();
+        (count, keys.next().map(|(key, _)| Bytes::copy_from_slice(key)))
+    }
+
+    /// Passes the records up to a revision to `sink`; see [`Embedded::records`](super::Embedded::records).
+    pub(super) fn records(
+        &self,
+        oldest: Revision,
+        through: Revision,
+        sink: Sink<'_, Record>,
+    ) -> Result<(), ReadError> {
+        // Nothing that a read at that revision needs is pruned meanwhile.
+        let _pin = self.pin_revision(Some(oldest))?;
+        let mut broken = Ok(());
+        let result = self.disk.records(RecordId::first(Revision(0)), &mut |stored| {
+            let StoredRecord { head, value } = stored;
+            if head.id.revision > through {
+                return ControlFlow::Break(());
+            }
+            let is_needed = head.id.revision > oldest
+                || self.version_at(&head.key, oldest).is_some_and(|live| live.id() == head.id);
+            if !is_needed {
+                return ControlFlow::Continue(());
+            }
+            match value.or_else(|damage| placeholder_for(self.make_placeholder, &head.key, damage))
+            {
+                Ok(value) => sink(Record { head, value }),
+                Err(error) => {
+                    broken = Err(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        result.map_err(|source| ReadError::Backend { source }).and(broken)
+    }
+
+    /// Returns the keys of a range at a revision that is not compacted, for the commit thread.
+    pub(super) fn keys_at(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        at: Revision,
+        keys_max: usize,
+    ) -> Vec<(Bytes, Version)> {
+        let state = self.read();
+        let keys = state.index.range(start, end, at).take(keys_max);
+        keys.map(|(key, version)| (Bytes::copy_from_slice(key), version)).collect()
+    }
+
+    /// Returns the version of a key at a revision that is not pruned.
+    pub(super) fn version_at(&self, key: &[u8], at: Revision) -> Option<Version> {
+        self.read().index.live(key, at)
     }
 
     /// Pins a revision for a longer read.

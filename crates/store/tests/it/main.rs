@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod damage;
+mod decide;
 mod kill;
 mod leases;
 mod log;

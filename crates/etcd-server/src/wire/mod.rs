@@ -1,0 +1,14 @@
+//! Connections, HTTP and gRPC: everything between a socket and the engine.
+
+mod calls;
+mod connection;
+mod listener;
+mod pages;
+mod routes;
+mod stall;
+mod tls;
+
+pub(crate) use listener::connection_slots;
+pub use listener::{BindError, Listener};
+pub(crate) use routes::{Routes, Shared};
+pub use tls::{TlsError, TlsFiles};

@@ -1,0 +1,171 @@
+//! Which call does what: the paths of etcd's services.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tonic::Status;
+use tonic::body::Body;
+
+use super::calls::{refusal, server_stream, stream, unary};
+use super::stall::response_room;
+use crate::engine::Engine;
+use crate::error::EtcdError;
+use crate::limits::{
+    CALLS_MAX, KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX,
+};
+use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use crate::{snapshot, watch};
+
+/// The bounds of all calls together.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    /// Of the calls that are read or answered at the same time.
+    pub calls: Arc<Semaphore>,
+    /// Of the bytes of long responses.
+    pub response_room: Arc<Semaphore>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { calls: Arc::new(Semaphore::new(CALLS_MAX)), response_room: response_room() }
+    }
+}
+
+/// What answers calls.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    pub engine: Arc<Engine>,
+    pub shared: Shared,
+    /// Whether calls are answered, or pages only.
+    pub has_calls: bool,
+}
+
+impl Routes {
+    /// Answers a call.
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let Some((service, call)) = path.trim_start_matches('/').split_once('/') else {
+            return unknown(&path);
+        };
+        match service {
+            "etcdserverpb.KV" => self.kv(call, request).await,
+            "etcdserverpb.Watch" if call == "Watch" => self.watch(request).await,
+            "etcdserverpb.Lease" => self.lease(call, request).await,
+            "etcdserverpb.Maintenance" => self.maintenance(call, request).await,
+            "etcdserverpb.Cluster" => self.cluster(call, request).await,
+            "etcdserverpb.Auth" => self.auth(call, request).await,
+            _ => unknown(&path),
+        }
+    }
+
+    async fn kv(self, call: &str, request: Request<Incoming>) -> Response<Body> {
+        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let max = self.message_bytes_max();
+        match call {
+            "Range" => unary(request, max, shared, |req| engine.range(req)).await,
+            "Put" => unary(request, max, shared, |req| engine.put(req)).await,
+            "DeleteRange" => unary(request, max, shared, |req| engine.delete_range(req)).await,
+            "Txn" => unary(request, max, shared, |req| engine.txn(req)).await,
+            "Compact" => unary(request, max, shared, |req| engine.compact_range(req)).await,
+            _ => unknown(call),
+        }
+    }
+
+    async fn lease(self, call: &str, request: Request<Incoming>) -> Response<Body> {
+        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let max = self.message_bytes_max();
+        match call {
+            "LeaseGrant" => unary(request, max, shared, |req| engine.lease_grant(req)).await,
+            "LeaseRevoke" => unary(request, max, shared, |req| engine.lease_revoke(req)).await,
+            "LeaseTimeToLive" => {
+                unary(request, max, shared, |req| engine.lease_time_to_live(req)).await
+            }
+            "LeaseLeases" => unary(request, max, shared, |req| engine.lease_leases(req)).await,
+            "LeaseKeepAlive" => self.keep_alive(request).await,
+            _ => unknown(call),
+        }
+    }
+
+    async fn maintenance(self, call: &str, request: Request<Incoming>) -> Response<Body> {
+        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let max = self.message_bytes_max();
+        match call {
+            "Alarm" => unary(request, max, shared, |req| engine.alarm(req)).await,
+            "Status" => unary(request, max, shared, |req| engine.status(req)).await,
+            "Defragment" => unary(request, max, shared, |req| engine.defragment(req)).await,
+            "Hash" => unary(request, max, shared, |req| engine.hash(req)).await,
+            "HashKV" => unary(request, max, shared, |req| engine.hash_kv(req)).await,
+            "MoveLeader" => unary(request, max, shared, |req| engine.move_leader(req)).await,
+            "Snapshot" => server_stream(request, max, |req| snapshot::stream(engine, req)).await,
+            _ => unknown(call),
+        }
+    }
+
+    async fn cluster(self, call: &str, request: Request<Incoming>) -> Response<Body> {
+        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let max = self.message_bytes_max();
+        match call {
+            "MemberList" => unary(request, max, shared, |req| engine.member_list(req)).await,
+            "MemberAdd" => unary(request, max, shared, |req| engine.member_add(req)).await,
+            "MemberRemove" | "MemberUpdate" => {
+                unary(request, max, shared, |req| engine.member_remove(req)).await
+            }
+            "MemberPromote" => unary(request, max, shared, |req| engine.member_promote(req)).await,
+            _ => unknown(call),
+        }
+    }
+
+    async fn auth(self, call: &str, request: Request<Incoming>) -> Response<Body> {
+        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let max = self.message_bytes_max();
+        match call {
+            "AuthStatus" => unary(request, max, shared, |req| engine.auth_status(req)).await,
+            "Authenticate" => unary(request, max, shared, |req| engine.authenticate(req)).await,
+            "AuthEnable" => unary(request, max, shared, |req| engine.auth_enable(req)).await,
+            "AuthDisable" | "UserList" | "RoleList" => {
+                unary(request, max, shared, |req| engine.auth_list(req)).await
+            }
+            _ => refusal(Status::unimplemented("etcdserver: users and roles are not there")),
+        }
+    }
+
+    async fn watch(self, request: Request<Incoming>) -> Response<Body> {
+        let Ok(slot) = self.engine.watch_streams.clone().try_acquire_owned() else {
+            return refusal(EtcdError::TooManyRequests.into());
+        };
+        let max = self.message_bytes_max();
+        let engine = self.engine;
+        stream(request, max, WATCH_RESPONSES_MAX, |requests, responses| async move {
+            let _slot = slot;
+            watch::run(engine, requests, responses).await;
+        })
+        .await
+    }
+
+    async fn keep_alive(self, request: Request<Incoming>) -> Response<Body> {
+        let max = self.message_bytes_max();
+        let engine = self.engine;
+        let renew = |mut requests: tonic::Streaming<LeaseKeepAliveRequest>,
+                     responses: tokio::sync::mpsc::Sender<
+            Result<LeaseKeepAliveResponse, Status>,
+        >| async move {
+            while let Some(Ok(req)) = requests.next().await {
+                if responses.send(Ok(engine.lease_keep_alive(req))).await.is_err() {
+                    return;
+                }
+            }
+        };
+        stream(request, max, KEEP_ALIVE_RESPONSES_MAX, renew).await
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        self.engine.options.request_bytes_max.saturating_add(REQUEST_OVERHEAD_BYTES)
+    }
+}
+
+fn unknown(call: &str) -> Response<Body> {
+    refusal(Status::unimplemented(format!("unknown call {call}")))
+}
