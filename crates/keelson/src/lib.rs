@@ -75,7 +75,8 @@ pub use keelson_audit::{
     Mode as AuditMode, Truncation as AuditTruncation,
 };
 pub use keelson_meta::time::Timestamp;
-pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock, producer};
+pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock};
+pub use keelson_resources::producer;
 pub use keelson_server::{BrowserOptions, CrossOrigins, Limits, TlsOptions};
 pub use keelson_store::Store;
 pub use keelson_workloads::Simulation;
@@ -91,4 +92,4 @@ pub use stored_values::Decrypter;
 pub use tls_files::NamedCertificate;
 pub use tracing_config::TracingOptions;
 pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};
-pub use validator::{Given, Validator, Verdict};
+pub use validator::{Validator, ValidatorInput, Verdict};
