@@ -21,7 +21,7 @@ use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::routes::Shared;
+use super::shared::Shared;
 use super::stall::Share;
 use crate::error::EtcdError;
 

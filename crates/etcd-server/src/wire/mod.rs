@@ -5,10 +5,12 @@ mod connection;
 mod listener;
 mod pages;
 mod routes;
+mod shared;
 mod stall;
 mod tls;
 
 pub(crate) use listener::connection_slots;
 pub use listener::{BindError, Listener};
-pub(crate) use routes::{Routes, Shared};
+pub(crate) use routes::Routes;
+pub(crate) use shared::Shared;
 pub use tls::{TlsError, TlsFiles};
