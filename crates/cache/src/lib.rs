@@ -32,5 +32,5 @@ pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use index::Term;
 pub use prefix_map::{PrefixMap, custom_prefix, get_by_prefix, starts_with};
-pub use resource::{Cursor, CursorError, Resource, Snapshot};
+pub use resource::{Cursor, CursorError, Resource, ResourceCounts, Snapshot};
 pub use tree::{HasSortKey, Range, SortKey, Tree};

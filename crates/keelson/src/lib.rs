@@ -73,6 +73,7 @@ pub use keelson_audit::{
     Mode as AuditMode, Truncation as AuditTruncation,
 };
 pub use keelson_meta::time::Timestamp;
+pub use keelson_metrics::Selection as MetricsSelection;
 pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock, producer};
 pub use keelson_server::{BrowserOptions, CrossOrigins, Limits, TlsOptions};
 pub use keelson_store::Store;

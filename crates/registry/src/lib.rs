@@ -15,6 +15,7 @@ pub mod delete_options;
 mod informer;
 mod kind;
 mod managed_fields;
+pub mod metrics;
 pub mod open_api;
 mod open_api_index;
 pub mod options;
@@ -43,6 +44,7 @@ pub use keelson_kinds::facts::{
 };
 pub use keelson_kinds::scale::{ScalePaths, path_members, scale_kind};
 pub use kind::{Answer, Kind, Target};
+pub use metrics::Metrics;
 pub use preconditions::{check_action, check_eviction};
 pub use registry::hooks::{self, ActionRequest, ActionResponse, OwnedActionRequest};
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};

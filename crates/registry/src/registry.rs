@@ -8,6 +8,7 @@ use crate::api_table::{ApiTable, RemoteGroup, RemoteVersion, Source};
 use crate::clock::Clock;
 use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, Target};
+use crate::metrics::Metrics;
 use crate::open_api_index::OpenApiIndexCache;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use keelson_kinds::{PortRange, facts};
 use keelson_meta::{
     Failure, Features, GroupVersionKind, GroupVersionResource, Overgrown, Reason, Status, Str,
 };
+use keelson_metrics::Exposition;
 use keelson_schema::catalogue::{Catalogue, Resource as Facts, Version};
 use keelson_store::{
     Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
@@ -33,6 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 /// How long a read waits for a revision that is newer than the cache. kube-apiserver waits as long.
@@ -117,6 +120,8 @@ pub struct Registry {
     pub clock: Box<dyn Clock>,
     /// The configuration.
     pub options: RegistryOptions,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Index of the stored webhook and policy configurations.
     pub(crate) configurations: WatchedIndex<Configurations>,
     hooks: Hooks,
@@ -164,6 +169,7 @@ impl Registry {
             clock,
             provisions_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
             options,
+            metrics: Metrics::default(),
             configurations: WatchedIndex::default(),
             hooks,
             no_hooks: KindHooks::default(),
@@ -320,6 +326,14 @@ impl Registry {
     pub fn target(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Target {
         let kind = self.kind(group, resource).expect("a built-in resource");
         Target::of(&kind, namespace, name)
+    }
+
+    /// Writes all metrics; `now` is what running work is measured by.
+    pub fn write_metrics(&self, now: Instant, out: &mut Exposition) {
+        self.metrics.write(now, out);
+        if let Some(write) = self.hooks.metrics {
+            write(self, out);
+        }
     }
 
     /// Returns the cache of a kind.
@@ -505,7 +519,9 @@ impl Registry {
         let span = target.span("store.commit");
         span.set("group", target.gvr().group.as_str());
         span.set("resource", target.gvr().resource.as_str());
+        let begun = Instant::now();
         let committed = span.scope(self.store.txn(txn)).await;
+        self.metrics.transactions.observe(target.gvr(), action, begun.elapsed());
         committed.inspect_err(|_| span.fail()).map_err(|error| match error {
             // The outcome is unknown: the client has to read the object.
             WriteError::Unknown { .. } => {

@@ -149,8 +149,7 @@ impl RequestContext {
     ) {
         let started = self.started();
         let dry_run: SmallVec<[&str; 1]> = head.query.all("dryRun").collect();
-        let agent = head.header(header::USER_AGENT).unwrap_or_default();
-        self.observer = RequestObserver::begin(metrics, labels, started, &dry_run, agent);
+        self.observer = RequestObserver::begin(metrics, labels, started, &dry_run);
     }
 
     /// Records how long the request waited for admission webhooks.

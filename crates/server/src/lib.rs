@@ -40,6 +40,7 @@ mod listen;
 mod listing;
 mod log_stream;
 mod metrics;
+mod metrics_page;
 pub mod negotiate;
 mod outcome;
 mod passage;

@@ -59,6 +59,7 @@ mod metrics;
 mod minimal;
 mod namespaces;
 mod nodes;
+mod observe;
 mod oidc;
 mod operators;
 mod options;

@@ -11,6 +11,7 @@ use crate::options::{LogOptions, WriteOptions};
 use crate::write::Write;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str, Timestamp};
+use keelson_metrics::Exposition;
 use keelson_schema::catalogue::Session;
 use keelson_store::BoxFuture;
 use std::fmt;
@@ -25,7 +26,12 @@ pub struct Hooks {
     pub computed: Vec<(&'static str, &'static str, Arc<dyn Computed>)>,
     /// The resource quotas.
     pub quotas: Option<Arc<dyn Quotas>>,
+    /// Writes what objects of single kinds say about the cluster, as metrics.
+    pub metrics: Option<WriteMetrics>,
 }
+
+/// Reads stored objects and writes metrics of them.
+pub type WriteMetrics = fn(&Registry, &mut Exposition);
 
 impl Hooks {
     pub(super) fn row(&self, group: &str, resource: &str) -> Option<usize> {
