@@ -55,6 +55,7 @@ mod refusing;
 mod request_body;
 mod request_head;
 mod request_info;
+mod request_log;
 mod request_object;
 mod resolve;
 mod resource;

@@ -158,6 +158,7 @@ impl Arrived {
         let took = now.saturating_duration_since(self.step_began);
         self.step_began = now;
         app.state.metrics.filters.ended(filter, took);
+        self.context.ended(filter, took);
         took
     }
 
@@ -415,8 +416,8 @@ impl<'a> Known<'a> {
         let Arrived { head, info, context, deadline, .. } = &mut *self.request;
         let asked = Asked::new(&self.user, &self.attributes, head.uri.path());
         let Some(flow) = fairness.classify(&asked.request) else { return Ok(()) };
-        context.classified(flow.clone());
         let work = fairness::estimate(&app.registry, &flow, info, &self.attributes, &head.query);
+        context.classified(flow.clone(), work);
         let seat = fairness.enter(flow, &asked, work, *deadline, &head.peer).await?;
         match info.verb {
             Verb::Watch => head.watch_seat = Some(WatchSeat::new(seat)),

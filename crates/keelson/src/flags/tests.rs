@@ -295,6 +295,15 @@ fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
             &["--emulated-version=1.35"],
             "--emulated-version: \"1.35\" is not 1.36: older versions are not emulated",
         ),
+        (
+            &["--allow-metric-labels=a,b=c", "--allow-metric-labels-manifest=/absent"],
+            "metrics: cannot specify both allowListMapping and allowListMappingManifest",
+        ),
+        (
+            &["--allow-metric-labels-manifest=/absent"],
+            "metrics.allowListMappingManifest: Invalid value: \"/absent\": failed to read allow list \
+             manifest: open /absent: no such file or directory",
+        ),
         (&["--logging-format=xml"], "format: Invalid value: \"xml\": Unsupported log format"),
         (
             &["--encryption-provider-config=/absent"],
@@ -313,6 +322,38 @@ fn a_missing_file_for_traces_is_refused() {
                \"/absent\": open /absent: no such file or directory";
     let refused = configure(&["--tracing-config-file=/absent"]).map(drop);
     assert_eq!(refused, Err(why.to_owned()));
+}
+
+#[test]
+fn flags_choose_the_metrics_that_are_served() {
+    use keelson_metrics::{Description, Exposition};
+    static HITS: Description = Description::counter("hits", "[ALPHA] Hits.", &["code"]);
+    static OLD: Description = Description::counter("old", "[ALPHA] Old.", &[]);
+    let dir = tempfile::tempdir().expect("a folder");
+    let manifest = dir.path().join("labels.yaml");
+    std::fs::write(&manifest, "hits,code: 200,201\n").expect("a file");
+    let manifest = format!("--allow-metric-labels-manifest={}", manifest.display());
+    let all = "hits{code=\"200\"} 1\nhits{code=\"404\"} 2\n";
+    let some = "hits{code=\"200\"} 1\nhits{code=\"unexpected\"} 2\n";
+    for (flag, expected) in [
+        ("--v=0", all.to_owned()),
+        ("--disabled-metrics=hits,absent", String::new()),
+        ("--allow-metric-labels=hits,code=200,201", some.to_owned()),
+        (&manifest, some.to_owned()),
+        ("--show-hidden-metrics-for-version=1.35", format!("{all}old 3\n")),
+    ] {
+        let builder = configure(&[flag]).expect("a valid flag");
+        let mut out = Exposition::new(&builder.metrics);
+        let mut hits = out.family(&HITS);
+        hits.value(&["200"], 1.0);
+        hits.value(&["404"], 2.0);
+        drop(hits);
+        out.hidden_family(&OLD).value(&[], 3.0);
+        let text = out.finish();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let samples: String = samples.map(|line| format!("{line}\n")).collect();
+        assert_eq!(samples, expected, "{flag}");
+    }
 }
 
 #[test]
