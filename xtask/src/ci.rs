@@ -14,6 +14,8 @@ const ATTACK_SECONDS: &str = "45";
 pub const PYTHON: &str = "target/clients/bin/python";
 /// The version of the Kubernetes client for Python.
 pub const PYTHON_CLIENT: &str = "37.0.2";
+/// The program that checks rules of Prometheus.
+const PROMTOOL: &str = "target/promtool/usr/bin/promtool";
 /// The file in which tests record that they did not run, see `keelson_testkit::prerequisites`.
 const NOT_RUN: &str = "target/not-run.txt";
 /// The name of the check of the static program in `KEELSON_REQUIRE`.
@@ -133,6 +135,15 @@ fn install(report: &mut Report) -> Result<()> {
         }
         if !has("etcd") {
             install_package("etcd", "etcd-server")?;
+        }
+    }
+    if !has("promtool") && !Path::new(PROMTOOL).exists() {
+        // Unpacked, not installed: the package starts a service.
+        say("unpacking promtool of Debian's package prometheus into target/promtool")?;
+        let unpack = "mkdir -p target/promtool && cd target/promtool && apt-get download -qq prometheus \
+                      && dpkg -x prometheus_*.deb . && rm prometheus_*.deb usr/bin/prometheus";
+        if let Err(error) = step("sh", &["-c", unpack]) {
+            say(&format!("no promtool ({error}): tests that need it do not run"))?;
         }
     }
     if has("npm") && !has(crate::explorer::NAME) {

@@ -8,6 +8,7 @@ use crate::plug_ins::{self, AwaitedDependency, PLUG_INS, image_policy};
 use crate::request::{Operation, Request};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status};
+use keelson_metrics::Exposition;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -119,6 +120,12 @@ impl Chain {
     /// Returns the metrics of admission.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Writes all metrics of admission.
+    pub fn write_metrics(&self, out: &mut Exposition) {
+        self.metrics.write(out);
+        self.config.pod_security_metrics.write(out);
     }
 
     /// Records a phase for the dynamic plug-ins that had nothing to do.

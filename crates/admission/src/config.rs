@@ -6,6 +6,7 @@ pub(crate) mod event_limits;
 mod image_policy;
 pub(crate) mod limited_resources;
 pub(crate) mod pod_security;
+pub(crate) mod pod_security_metrics;
 
 pub use credentials::Credentials;
 pub use image_policy::ImagePolicyConfig;
@@ -15,6 +16,7 @@ use keelson_meta::{Map, Value};
 use keelson_schema::yaml;
 use limited_resources::LimitedResource;
 use pod_security::{Defaults, Exemptions};
+use pod_security_metrics::PodSecurityMetrics;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -32,6 +34,7 @@ pub struct PlugInConfig {
     pub unreachable_seconds: i64,
     pub(crate) event_limits: Option<Arc<EventLimits>>,
     pub(crate) pod_security: (Defaults, Exemptions),
+    pub(crate) pod_security_metrics: Arc<PodSecurityMetrics>,
     /// PodNodeSelector: the labels that pods may select, by namespace. `clusterDefaultNodeSelector`
     /// is the selector for namespaces without the annotation.
     pub(crate) node_selectors: BTreeMap<String, String>,
@@ -54,6 +57,7 @@ impl Default for PlugInConfig {
             unreachable_seconds: TOLERATION_SECONDS_DEFAULT,
             event_limits: None,
             pod_security: Default::default(),
+            pod_security_metrics: Arc::default(),
             node_selectors: BTreeMap::new(),
             default_tolerations: vec![],
             tolerations_whitelist: vec![],

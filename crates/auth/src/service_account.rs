@@ -12,6 +12,7 @@ mod keys;
 mod legacy;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 pub use claims::{Claims, LEGACY_ISSUER, Reference};
 pub use external::{CALL_TIME_MAX, ExternalKeys, ExternalSigner, SignerError};
@@ -20,6 +21,7 @@ pub(crate) use jwt::{is_extended, unverified_claims};
 pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
 use legacy::LegacyUses;
 pub use legacy::{INVALID_SINCE_LABEL, LAST_USED_LABEL, day};
+pub use uses::TokenUses;
 
 use crate::token_digest::{SignatureEnd, Token};
 use crate::{AUTHENTICATED, GroupResource, Objects, SERVICE_ACCOUNT_PREFIX, User};
@@ -82,6 +84,7 @@ pub struct ServiceAccountTokens {
     /// The external signer, which replaces the own key.
     external: Option<External>,
     legacy_uses: LegacyUses,
+    uses: TokenUses,
     objects: OnceLock<Arc<dyn Objects>>,
     verified_tokens: Mutex<VerifiedTokens>,
 }
@@ -151,6 +154,7 @@ impl ServiceAccountTokens {
             keys: RwLock::new(Arc::new(keys)),
             external: None,
             legacy_uses: LegacyUses::default(),
+            uses: TokenUses::default(),
             objects: OnceLock::new(),
             verified_tokens: Mutex::default(),
         }
@@ -230,9 +234,15 @@ impl ServiceAccountTokens {
         if verified.claims.is_legacy {
             self.record_use(&verified, now);
         }
+        self.uses.count(&verified, now);
         let warning = verified.is_auto_generated.load(Ordering::Relaxed);
         let warning = warning.then_some(AUTO_GENERATED_WARNING);
         Ok(Some(AuthenticatedToken { user: verified.user.clone(), audiences, warning }))
+    }
+
+    /// Returns how many requests came with which tokens.
+    pub fn uses(&self) -> &TokenUses {
+        &self.uses
     }
 
     fn cached(&self, token: &Token<'_>) -> Option<Arc<Verified>> {

@@ -10,6 +10,7 @@ pub mod api_services;
 mod binding;
 mod bootstrap;
 mod claim_status;
+mod cluster_metrics;
 mod component_statuses;
 pub mod definitions;
 mod ensure;
@@ -41,7 +42,7 @@ use eviction::Evictions;
 use keelson_auth::rbac;
 use keelson_meta::Failure;
 use keelson_registry::clock::Clock;
-use keelson_registry::hooks::{Action, ActionRow, Hooks, KindHooks};
+use keelson_registry::hooks::{Action, ActionRow, Hooks, KindHooks, Quotas};
 use keelson_registry::{Registry, RegistryOptions};
 use keelson_store::Store;
 use quota::ResourceQuotas;
@@ -157,5 +158,6 @@ fn hooks(
     }
     let mut computed = reviews::rows(token_reviews);
     computed.push(("", "componentstatuses", Arc::new(ComponentStatuses::new())));
-    Hooks { kinds, computed, quotas: Some(Arc::new(ResourceQuotas::default())) }
+    let quotas: Arc<dyn Quotas> = Arc::new(ResourceQuotas::default());
+    Hooks { kinds, computed, quotas: Some(quotas), metrics: Some(cluster_metrics::write) }
 }

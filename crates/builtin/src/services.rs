@@ -14,6 +14,7 @@ pub use repair::run;
 use keelson_kinds::service::{families, validate_addresses};
 use keelson_meta::{Failure, Object, Status};
 use keelson_registry::hooks::{Claim, Claims, Ending};
+use keelson_registry::metrics::Allocation;
 use keelson_registry::{PortRange, Registry};
 use keelson_store::{BoxFuture, Store};
 use pool::PortPool;
@@ -66,6 +67,7 @@ impl Claim for Allocations {
                 Ending::Unknown => return,
             };
             self.pool.release(ports).await;
+            self.pool.count(registry);
             addresses::release(registry, addresses).await;
         })
     }
@@ -112,6 +114,7 @@ impl Claims for Services {
     fn release<'a>(&'a self, registry: &'a Registry, deleted: &'a Object) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.ports.release(&ports::of(deleted)).await;
+            self.ports.count(registry);
             addresses::release(registry, &addresses::of(deleted)).await;
         })
     }
@@ -183,7 +186,26 @@ impl Services {
         families::complete(service, old, &addresses::families(registry))?;
         addresses::allocate(registry, service, old, mode, allocations).await?;
         let random = u128::from_le_bytes(registry.clock.random());
-        allocations.ports = ports::allocate(&self.ports, service, old, mode, random).await?;
+        let wanted = ports::of(service);
+        let allocated = ports::allocate(&self.ports, service, old, mode, random).await;
+        if mode == Mode::Allocate {
+            count_ports(registry, &wanted, allocated.as_ref());
+            self.ports.count(registry);
+        }
+        allocations.ports = allocated?;
         Ok(())
+    }
+}
+
+/// Counts the node ports that were allocated for a service, or that they were not. `wanted` are those that the client
+/// asked for.
+fn count_ports(registry: &Registry, wanted: &[u16], allocated: Result<&ports::Change, &Failure>) {
+    let metrics = &registry.metrics.services;
+    let how = |is_wanted| if is_wanted { Allocation::Static } else { Allocation::Dynamic };
+    match allocated {
+        Ok(change) => {
+            change.allocated.iter().for_each(|port| metrics.port(how(wanted.contains(port)), true));
+        }
+        Err(_) => metrics.port(how(!wanted.is_empty()), false),
     }
 }

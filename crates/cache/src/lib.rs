@@ -27,4 +27,4 @@ pub use cache::{Cache, CacheError, StartError};
 pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use index::Term;
-pub use resource::{Cursor, CursorError, Resource, Snapshot};
+pub use resource::{Cursor, CursorError, Resource, ResourceCounts, Snapshot};

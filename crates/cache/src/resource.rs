@@ -82,6 +82,27 @@ struct State {
     unreadable: BTreeMap<String, Arc<RecordError>>,
     history: History,
     heads: Vec<(Box<[u8]>, Revision)>,
+    /// Bytes of memory of `objects`.
+    bytes: usize,
+    /// Events of the store that were applied.
+    events: u64,
+    /// How often all objects were loaded.
+    loads: u64,
+}
+
+/// What a resource has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourceCounts {
+    /// Objects.
+    pub objects: usize,
+    /// Bytes of memory of the objects.
+    pub bytes: usize,
+    /// Events of the store that were applied and, with them, passed to watches.
+    pub events: u64,
+    /// How often all objects were loaded from the store.
+    pub loads: u64,
+    /// Objects that watches began with.
+    pub initial_events: u64,
 }
 
 impl State {
@@ -119,15 +140,36 @@ pub struct Resource {
     ends: AtomicU64,
     /// How often anything in the resource changed.
     changes: AtomicU64,
+    /// Objects that watches began with.
+    initial_events: AtomicU64,
 }
 
 impl Resource {
     pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
-        let state = RwLock::new(State { history: History::new(floor), ..State::default() });
+        let state = State { history: History::new(floor), loads: 1, ..State::default() };
+        let state = RwLock::new(state);
         let next = watch::Sender::new(0);
         let (scans, written) = (Mutex::default(), Mutex::default());
         let (ends, changes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Resource { prefix, state, scans, written, next, ends, changes }
+        let initial_events = AtomicU64::new(0);
+        Resource { prefix, state, scans, written, next, ends, changes, initial_events }
+    }
+
+    /// Returns what was counted so far.
+    pub fn counts(&self) -> ResourceCounts {
+        let state = self.read();
+        ResourceCounts {
+            objects: state.objects.len(),
+            bytes: state.bytes,
+            events: state.events,
+            loads: state.loads,
+            initial_events: self.initial_events.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts the objects that a watch begins with.
+    pub fn count_initial_events(&self, objects: usize) {
+        self.initial_events.fetch_add(objects as u64, Ordering::Relaxed);
     }
 
     /// Returns the prefix of the resource's keys in the store.
@@ -153,6 +195,7 @@ impl Resource {
         match entry {
             Ok(entry) => {
                 state.record_head(&entry);
+                state.bytes += entry.size();
                 state.objects.insert(entry);
                 Ok(())
             }
@@ -171,6 +214,7 @@ impl Resource {
     /// it.
     pub(crate) fn apply(&self, event: &Event) -> Result<(), Arc<RecordError>> {
         let mut state = self.write();
+        state.events += 1;
         let key = self.key_of(&event.key);
         state.unreadable.remove(key);
         let made = self.take_written(key, event.revision);
@@ -194,6 +238,7 @@ impl Resource {
                     }
                 };
                 state.record_head(&entry);
+                state.bytes += entry.size();
                 state.objects.insert(entry.clone());
                 (ChangeKind::Put, entry)
             }
@@ -204,6 +249,7 @@ impl Resource {
             // The store deletes only objects that exist.
             (None, None) => return Ok(()),
         };
+        state.bytes -= previous.as_ref().map_or(0, Entry::size);
         if !state.indexes.is_empty() {
             let now = (kind == ChangeKind::Put).then_some(&entry);
             for index in Arc::make_mut(&mut state.indexes) {
@@ -297,6 +343,8 @@ impl Resource {
         for entry in &objects {
             state.record_head(entry);
         }
+        state.loads += 1;
+        state.bytes = objects.iter().map(Entry::size).sum();
         state.objects = objects.into_iter().collect();
         state.indexes = Arc::default();
         state.history.restart(revision);
@@ -484,6 +532,24 @@ mod tests {
         let event = Event { key, value: Some(value), revision: modified, created };
         resource.apply(&event).expect("a record");
         resource.get("ns/a").expect("was just put there")
+    }
+
+    #[test]
+    fn bytes_and_events_are_counted() {
+        let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), Revision(0));
+        let counts = |objects, bytes, events| {
+            let wanted = ResourceCounts { objects, bytes, events, loads: 1, initial_events: 0 };
+            assert_eq!(resource.counts(), wanted);
+        };
+        counts(0, 0, 0);
+        let first = applied(&resource, &stored("ns/a", &[], 7));
+        counts(1, first.size(), 1);
+        let second = applied(&resource, &stored("ns/a", &[("a", "label")], 8));
+        counts(1, second.size(), 2);
+        let key = [PREFIX, "ns/a"].concat().into();
+        let gone = Event { key, value: None, revision: Revision(9), created: Revision(7) };
+        resource.apply(&gone).expect("no record to be read");
+        counts(0, 0, 3);
     }
 
     #[test]

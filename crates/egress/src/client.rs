@@ -5,6 +5,7 @@ use crate::connection::{
     self, AddrPair, Body, SecuredStream, Security, Sender, hyper_cause, was_refused,
 };
 use crate::error::{Cause, Error};
+use crate::metrics::{self, Sent};
 use crate::peer::{Peer, Route, Scheme};
 use crate::proxy::Proxy;
 use crate::resolve::{ADDRESSES_MAX, NoServices, Reach, Resolved, Resolver, lookup};
@@ -173,6 +174,20 @@ impl Client {
     /// Sends a request and reads the whole response, whose body may have `bytes_max` bytes. The
     /// deadline covers everything.
     pub async fn send(
+        self: &Arc<Self>,
+        request: &Request,
+        bytes_max: usize,
+        deadline: Instant,
+    ) -> Result<Response, Error> {
+        let begun = Instant::now();
+        let sent = self.exchange(request, bytes_max, deadline).await;
+        let outcome = sent.as_ref().map(|response| (response.status, response.body.len()));
+        let (method, bytes) = (request.method.as_str(), request.body.len());
+        metrics::ended(Sent { host: &self.authority, method, bytes }, outcome, begun.elapsed());
+        sent
+    }
+
+    async fn exchange(
         self: &Arc<Self>,
         request: &Request,
         bytes_max: usize,

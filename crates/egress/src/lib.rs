@@ -16,6 +16,7 @@ mod connection;
 mod error;
 mod grpc;
 pub mod kubeconfig;
+pub mod metrics;
 mod peer;
 mod proxy;
 mod resolve;

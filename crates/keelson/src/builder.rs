@@ -16,6 +16,7 @@ use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
 use keelson_loops::StandsFor;
 use keelson_meta::Features;
+use keelson_metrics::Selection as MetricsSelection;
 use keelson_registry::{Clock, PortRange, SystemClock};
 use keelson_server::{BrowserOptions, Limits, TlsOptions};
 use keelson_store::Store;
@@ -82,6 +83,8 @@ pub struct Builder {
     pub audit: Option<AuditOptions>,
     /// Where spans of requests are sent (`--tracing-config-file`); `None`: nothing is recorded.
     pub tracing: Option<TracingOptions>,
+    /// Which metrics are served, and which values of their labels.
+    pub metrics: Arc<MetricsSelection>,
     /// Static tokens (`--token-auth-file`).
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -164,6 +167,7 @@ impl Default for Builder {
             token_webhook: None,
             audit: None,
             tracing: None,
+            metrics: Arc::default(),
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             node_ports: PortRange::default(),

@@ -408,6 +408,7 @@ impl Builder {
             browsers: self.browsers,
             audit: background.recorders.audit,
             tracer: background.recorders.traces.map(|export| export.tracer().clone()),
+            metrics_selection: self.metrics,
             extra_paths: background.paths,
             health: background.health,
             draining: AtomicBool::new(false),

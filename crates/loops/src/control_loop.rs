@@ -3,6 +3,7 @@
 
 use crate::queue::Queue;
 use keelson_meta::{Failure, Status};
+use keelson_registry::metrics::RunningWork;
 use keelson_registry::{Informer, InformerEvent, InformerScope, Registry};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -44,7 +45,8 @@ pub trait ControlLoop: Send + Sync + 'static {
 pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
     let control_loop = Arc::new(control_loop);
     let mut informer = registry.informer(L::SCOPE);
-    let mut queue = Queue::default();
+    let counted = registry.metrics.queues.queue(L::NAME);
+    let mut queue = Queue::counted(counted.clone());
     let mut tasks: JoinSet<SyncResult<L::Key>> = JoinSet::new();
     let mut next_observe = Instant::now();
     loop {
@@ -56,7 +58,9 @@ pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
             && let Some(key) = queue.next(registry.clock.monotonic())
         {
             let (control_loop, registry) = (control_loop.clone(), registry.clone());
+            let sync = counted.as_ref().map(|counted| RunningWork::begin(counted, Instant::now()));
             tasks.spawn(async move {
+                let _sync = sync;
                 // A sync must see the earlier writes of this process.
                 let result = match registry.cache.wait_known().await {
                     Ok(()) => control_loop.sync(key.clone()).await,

@@ -1,9 +1,12 @@
 //! [`Queue`]: the work queue of a control loop. A key is in it at most once; failed keys are
 //! retried with backoff. A state machine without a clock of its own.
 
+use keelson_metrics::Series;
+use keelson_registry::metrics::QueueMetrics;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -20,6 +23,9 @@ const DOUBLINGS_MAX: u32 = 16;
 #[derive(Debug)]
 pub struct Queue<K> {
     ready: VecDeque<K>,
+    /// When the keys in `ready` were first seen there, as far as [`Queue::next`] was called since.
+    ready_since: VecDeque<Instant>,
+    metrics: Option<Arc<Series<QueueMetrics>>>,
     /// The keys in `ready`.
     ready_keys: HashSet<K>,
     /// Keys that are being synced. True: the key was added again meanwhile.
@@ -38,6 +44,8 @@ where
     fn default() -> Self {
         Queue {
             ready: VecDeque::new(),
+            ready_since: VecDeque::new(),
+            metrics: None,
             ready_keys: HashSet::new(),
             running: HashMap::new(),
             delayed: BinaryHeap::new(),
@@ -48,6 +56,15 @@ where
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+    /// Returns an empty queue that is counted.
+    pub fn counted(metrics: Option<Arc<Series<QueueMetrics>>>) -> Queue<K> {
+        Queue { metrics, ..Queue::default() }
+    }
+
+    fn metrics(&self) -> Option<&QueueMetrics> {
+        self.metrics.as_ref().map(|series| &series.metrics)
+    }
+
     /// Makes a key due now. A key that is being synced is due again when that is done.
     pub fn add(&mut self, key: K) {
         if let Some(again) = self.running.get_mut(&key) {
@@ -55,6 +72,10 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         } else if self.ready_keys.insert(key.clone()) {
             self.due.remove(&key);
             self.ready.push_back(key);
+            if let Some(metrics) = self.metrics() {
+                metrics.adds.increment();
+                metrics.depth.set(self.ready.len() as i64);
+            }
         }
     }
 
@@ -84,7 +105,13 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
                 self.add(key);
             }
         }
+        self.ready_since.resize(self.ready.len(), now);
         let key = self.ready.pop_front()?;
+        let since = self.ready_since.pop_front();
+        if let Some(metrics) = self.metrics() {
+            metrics.waited(now.saturating_duration_since(since.unwrap_or(now)));
+            metrics.depth.set(self.ready.len() as i64);
+        }
         self.ready_keys.remove(&key);
         self.running.insert(key.clone(), false);
         Some(key)
@@ -106,6 +133,9 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         let failures = self.failures.entry(key.clone()).or_default();
         let delay = RETRY_DELAY_MAX.min(RETRY_DELAY * (1 << (*failures).min(DOUBLINGS_MAX)));
         *failures += 1;
+        if let Some(metrics) = self.metrics() {
+            metrics.retries.increment();
+        }
         // The key is not due at once, even if it was added meanwhile.
         let has_changed = self.running.insert(key.clone(), false) == Some(true);
         let delay = if has_changed { delay.min(RETRY_DELAY_AFTER_CHANGE_MAX) } else { delay };

@@ -1,6 +1,8 @@
 //! [`Exposition`]: metrics in the text format of Prometheus (`text/plain; version=0.0.4`).
 
 use crate::Histogram;
+use crate::selection::{AllowedLabels, EVERYTHING, Selection};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The types of metrics.
@@ -37,16 +39,113 @@ pub struct Description {
     pub labels: &'static [&'static str],
 }
 
-/// The text of several metric families.
-#[derive(Debug, Default)]
-pub struct Exposition {
-    families: Vec<(&'static str, String)>,
+impl Description {
+    /// Describes a counter.
+    pub const fn counter(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Description {
+        Description { name, help, metric_type: MetricType::Counter, labels }
+    }
+
+    /// Describes a gauge.
+    pub const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Description {
+        Description { name, help, metric_type: MetricType::Gauge, labels }
+    }
+
+    /// Describes a histogram.
+    pub const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Description {
+        Description { name, help, metric_type: MetricType::Histogram, labels }
+    }
+
+    /// Returns the stability level at the start of the help text (`ALPHA` of `[ALPHA] ...`), and the version since
+    /// which the metric is deprecated, or an empty text. `None`: the metric has no level.
+    fn stability(&self) -> Option<(&'static str, &'static str)> {
+        let (level, rest) = self.help.strip_prefix('[')?.split_once(']')?;
+        let deprecated = rest.trim_start().strip_prefix("(Deprecated since ");
+        let version = deprecated.and_then(|rest| rest.split_once(')')).map(|(version, _)| version);
+        Some((level, version.unwrap_or_default()))
+    }
 }
 
-impl Exposition {
+/// The text of several metric families.
+#[derive(Debug)]
+pub struct Exposition<'s> {
+    selection: &'s Selection,
+    families: Vec<(&'static str, String)>,
+    /// Stability level and version of deprecation of all families, with or without samples.
+    registered: BTreeMap<(&'static str, &'static str), u64>,
+    hidden: u64,
+}
+
+impl Default for Exposition<'static> {
+    fn default() -> Exposition<'static> {
+        Exposition::new(&EVERYTHING)
+    }
+}
+
+impl<'s> Exposition<'s> {
+    /// Starts a text with what is selected.
+    pub fn new(selection: &'s Selection) -> Exposition<'s> {
+        Exposition { selection, families: vec![], registered: BTreeMap::new(), hidden: 0 }
+    }
+
     /// Starts a family. A family without samples is left out.
-    pub fn family(&mut self, description: &'static Description) -> FamilyText<'_> {
-        FamilyText { exposition: self, description, text: String::new() }
+    pub fn family(&mut self, description: &'static Description) -> FamilyText<'_, 's> {
+        let is_selected = !self.selection.disabled.contains(description.name);
+        if let Some(stability) = description.stability().filter(|_| is_selected) {
+            *self.registered.entry(stability).or_default() += 1;
+        }
+        self.start(description, is_selected)
+    }
+
+    /// Starts a family that is left out unless `--show-hidden-metrics-for-version` asks for it.
+    pub fn hidden_family(&mut self, description: &'static Description) -> FamilyText<'_, 's> {
+        if self.selection.shows_hidden {
+            return self.family(description);
+        }
+        self.hidden += 1;
+        self.start(description, false)
+    }
+
+    fn start(
+        &mut self,
+        description: &'static Description,
+        is_selected: bool,
+    ) -> FamilyText<'_, 's> {
+        let allowed = self.selection.allowed.get(description.name);
+        let (merged, text) = (BTreeMap::new(), String::new());
+        FamilyText { exposition: self, description, is_selected, allowed, merged, text }
+    }
+
+    /// Appends the metrics about metrics: how many there are, and what the selection left out.
+    pub fn write_about(&mut self) {
+        // The four of this function are metrics too.
+        *self.registered.entry(("BETA", "")).or_default() += 3;
+        *self.registered.entry(("ALPHA", "")).or_default() += 1;
+        let registered = self.registered.clone();
+        let mut text = self.start(&REGISTERED, true);
+        for ((level, deprecated), count) in registered {
+            text.value(&[deprecated, level], count as f64);
+        }
+        drop(text);
+        let counts = [
+            (&HIDDEN, self.hidden),
+            (&DISABLED, self.selection.disabled.len() as u64),
+            (&UNEXPECTED, self.selection.unexpected.get()),
+        ];
+        for (description, count) in counts {
+            self.start(description, true).value(&[], count as f64);
+        }
     }
 
     /// Returns the text, with the families sorted by name.
@@ -56,22 +155,94 @@ impl Exposition {
     }
 }
 
+static REGISTERED: Description = Description::counter(
+    "registered_metrics_total",
+    "[BETA] Metrics by stability level and by the version since which they are deprecated.",
+    &["deprecated_version", "stability_level"],
+);
+
+static HIDDEN: Description = Description::counter(
+    "hidden_metrics_total",
+    "[BETA] Metrics that are hidden, because they have been deprecated for long.",
+    &[],
+);
+
+static DISABLED: Description =
+    Description::counter("disabled_metrics_total", "[BETA] Metrics that a flag disables.", &[]);
+
+static UNEXPECTED: Description = Description::counter(
+    "cardinality_enforcement_unexpected_categorizations_total",
+    "[ALPHA] Series that were served with a label value `unexpected`, because of the allowed values.",
+    &[],
+);
+
+/// The samples of series whose labels have become equal.
+#[derive(Debug)]
+enum Merged {
+    Value(f64),
+    Histogram(Histogram),
+}
+
 /// The text of a family. Dropping it adds the text to the [`Exposition`].
 #[derive(Debug)]
-pub struct FamilyText<'a> {
-    exposition: &'a mut Exposition,
+pub struct FamilyText<'a, 's> {
+    exposition: &'a mut Exposition<'s>,
     description: &'static Description,
+    is_selected: bool,
+    /// Allowed values by label; `None`: all values of all labels.
+    allowed: Option<&'s AllowedLabels>,
+    /// Series of a family with allowed values, by their labels.
+    merged: BTreeMap<Vec<String>, Merged>,
     text: String,
 }
 
-impl FamilyText<'_> {
+impl FamilyText<'_, '_> {
     /// Writes the value of a counter or gauge.
     pub fn value(&mut self, labels: &[&str], value: f64) {
-        self.sample("", labels, None, value);
+        if !self.is_selected {
+            return;
+        }
+        let Some(key) = self.constrained(labels) else {
+            return self.sample("", labels, None, value);
+        };
+        match self.merged.entry(key).or_insert(Merged::Value(0.0)) {
+            Merged::Value(sum) => *sum += value,
+            Merged::Histogram(_) => {}
+        }
     }
 
     /// Writes a histogram.
     pub fn histogram(&mut self, labels: &[&str], histogram: &Histogram) {
+        if !self.is_selected {
+            return;
+        }
+        let Some(key) = self.constrained(labels) else {
+            return self.write_histogram(labels, histogram);
+        };
+        let sum = match self.merged.remove(&key) {
+            Some(Merged::Histogram(known)) => known.plus(histogram),
+            Some(Merged::Value(_)) | None => histogram.plus(&histogram.empty()),
+        };
+        self.merged.insert(key, Merged::Histogram(sum));
+    }
+
+    /// Returns the labels with `unexpected` for values that are not allowed; `None` if all values are allowed.
+    fn constrained(&self, values: &[&str]) -> Option<Vec<String>> {
+        let allowed = self.allowed?;
+        let mut is_changed = false;
+        let constrained = self.description.labels.iter().zip(values).map(|(label, value)| {
+            let is_allowed = allowed.get(*label).is_none_or(|known| known.contains(*value));
+            is_changed |= !is_allowed;
+            if is_allowed { (*value).to_owned() } else { "unexpected".to_owned() }
+        });
+        let constrained = constrained.collect();
+        if is_changed {
+            self.exposition.selection.unexpected.increment();
+        }
+        Some(constrained)
+    }
+
+    fn write_histogram(&mut self, labels: &[&str], histogram: &Histogram) {
         let mut total = 0;
         for (bound, count) in histogram.cumulative() {
             self.sample("_bucket", labels, Some(bound), count as f64);
@@ -110,8 +281,15 @@ impl FamilyText<'_> {
     }
 }
 
-impl Drop for FamilyText<'_> {
+impl Drop for FamilyText<'_, '_> {
     fn drop(&mut self) {
+        for (labels, merged) in std::mem::take(&mut self.merged) {
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            match merged {
+                Merged::Value(value) => self.sample("", &labels, None, value),
+                Merged::Histogram(histogram) => self.write_histogram(&labels, &histogram),
+            }
+        }
         if !self.text.is_empty() {
             self.exposition.families.push((self.description.name, std::mem::take(&mut self.text)));
         }
@@ -208,5 +386,53 @@ sizes_sum{of="a \"b\"\\\n"} 1001
 sizes_count{of="a \"b\"\\\n"} 1
 "#;
         assert_eq!(out.finish(), want);
+    }
+
+    #[test]
+    fn a_selection_disables_families_and_merges_series() {
+        static BOUNDS: Bounds = Bounds { unit: Unit::Amount, upper: &[10.0] };
+        static HITS: Description =
+            Description::counter("hits", "[STABLE] Hits.", &["code", "verb"]);
+        static OLD: Description = Description::gauge("old", "[ALPHA] Old.", &[]);
+        let mut selection = Selection::default();
+        selection.disable("count");
+        selection.allow("hits", "code", ["200"]);
+        selection.allow("sizes", "of", ["a"]);
+        let mut out = Exposition::new(&selection);
+        out.family(&COUNT).value(&[], 3.0);
+        let mut hits = out.family(&HITS);
+        for (code, count) in [("200", 1.0), ("201", 2.0), ("404", 3.0)] {
+            hits.value(&[code, "GET"], count);
+        }
+        drop(hits);
+        let mut sizes = out.family(&SIZES);
+        for (of, amount) in [("a", 1), ("b", 2), ("c", 20)] {
+            let histogram = Histogram::new(&BOUNDS);
+            histogram.observe(amount);
+            sizes.histogram(&[of], &histogram);
+        }
+        drop(sizes);
+        out.hidden_family(&OLD).value(&[], 1.0);
+        out.write_about();
+        let text = out.finish();
+        for line in [
+            "hits{code=\"200\",verb=\"GET\"} 1",
+            "hits{code=\"unexpected\",verb=\"GET\"} 5",
+            "sizes_count{of=\"a\"} 1",
+            "sizes_bucket{of=\"unexpected\",le=\"10\"} 1",
+            "sizes_sum{of=\"unexpected\"} 22",
+            "disabled_metrics_total 1",
+            "hidden_metrics_total 1",
+            "cardinality_enforcement_unexpected_categorizations_total 4",
+            "registered_metrics_total{deprecated_version=\"\",stability_level=\"STABLE\"} 1",
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("\ncount ") && !text.contains("old"), "{text}");
+        selection = Selection::default();
+        selection.show_hidden();
+        let mut out = Exposition::new(&selection);
+        out.hidden_family(&OLD).value(&[], 1.0);
+        assert!(out.finish().contains("\nold 1"));
     }
 }

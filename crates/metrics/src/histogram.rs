@@ -21,6 +21,18 @@ pub struct Bounds {
     pub upper: &'static [f64],
 }
 
+impl Bounds {
+    /// Bounds of durations, in seconds.
+    pub const fn seconds(upper: &'static [f64]) -> Bounds {
+        Bounds { unit: Unit::Seconds, upper }
+    }
+
+    /// Bounds of amounts.
+    pub const fn amount(upper: &'static [f64]) -> Bounds {
+        Bounds { unit: Unit::Amount, upper }
+    }
+}
+
 /// Counts of values in buckets, and the sum of the values.
 #[derive(Debug)]
 pub struct Histogram {
@@ -55,6 +67,11 @@ impl Histogram {
         let bucket = upper.iter().position(|bound| value <= *bound).unwrap_or(upper.len());
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(raw, Ordering::Relaxed);
+    }
+
+    /// Returns a histogram without values and with the same bounds.
+    pub(crate) fn empty(&self) -> Histogram {
+        Histogram::new(self.bounds)
     }
 
     /// Returns the sum of two histograms with the same bounds.

@@ -7,10 +7,12 @@
 
 mod exposition;
 mod histogram;
+mod selection;
 mod series;
 
 pub use exposition::{Description, Exposition, FamilyText, MetricType};
 pub use histogram::{Bounds, Histogram, Unit};
+pub use selection::Selection;
 pub use series::{Series, SeriesMap};
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,6 +22,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Creates a counter at 0.
+    pub const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
     /// Adds 1.
     pub fn increment(&self) {
         self.add(1);
@@ -41,6 +48,11 @@ impl Counter {
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
+    /// Sets the number.
+    pub fn set(&self, to: i64) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+
     /// Adds a number, which may be negative.
     pub fn add(&self, by: i64) {
         self.0.fetch_add(by, Ordering::Relaxed);

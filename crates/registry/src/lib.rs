@@ -11,6 +11,7 @@ mod converted_entries;
 pub mod delete_options;
 mod informer;
 mod managed_fields;
+pub mod metrics;
 pub mod options;
 mod patching;
 mod permits;
@@ -33,6 +34,7 @@ pub use keelson_kinds::facts::{
     drop_converted_annotations, has_printed_form, has_table, older_body_versions, printed_form,
 };
 pub use keelson_kinds::scale::{ScalePaths, path_members, scale_kind};
+pub use metrics::Metrics;
 pub use preconditions::{check_action, check_eviction};
 pub use registry::hooks::{self, ActionRequest, ActionResponse, OwnedActionRequest};
 pub use registry::{OpenError, Registry, RegistryOptions};

@@ -5,6 +5,7 @@ pub(crate) mod kind_state;
 mod objects_reader;
 
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use crate::target::Target;
 use crate::write_failure::WriteFailure;
 use arc_swap::{ArcSwap, Guard};
@@ -18,6 +19,7 @@ use keelson_auth::{Authorizer, WatchedIndex};
 use keelson_cache::{Cache, Resource, Snapshot, StartError};
 use keelson_kinds::PortRange;
 use keelson_meta::{Failure, Features, Overgrown, Reason, Status, Str};
+use keelson_metrics::Exposition;
 use keelson_records::Entry;
 use keelson_resources::{
     ApiChanges, ApiTable, Kind, OpenApiIndex, OpenApiIndexCache, RemoteGroup, RemoteVersion,
@@ -34,6 +36,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 /// How long a read waits for a revision that is newer than the cache. kube-apiserver waits as long.
@@ -118,6 +121,8 @@ pub struct Registry {
     pub clock: Box<dyn Clock>,
     /// The configuration.
     pub options: RegistryOptions,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Index of the stored webhook and policy configurations.
     pub(crate) configurations: WatchedIndex<Configurations>,
     hooks: Hooks,
@@ -167,6 +172,7 @@ impl Registry {
             clock,
             provisions_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
             options,
+            metrics: Metrics::default(),
             configurations: WatchedIndex::default(),
             hooks,
             no_hooks: KindHooks::default(),
@@ -327,6 +333,14 @@ impl Registry {
     /// Returns the hooks of a kind.
     pub(crate) fn hooks_of<'k>(&'k self, kind: &'k Kind) -> &'k KindHooks {
         kind_state::hooks_of(kind).unwrap_or(&self.no_hooks)
+    }
+
+    /// Writes all metrics; `now` is what running work is measured by.
+    pub fn write_metrics(&self, now: Instant, out: &mut Exposition) {
+        self.metrics.write(now, out);
+        if let Some(write) = self.hooks.metrics {
+            write(self, out);
+        }
     }
 
     /// Returns the cache of a kind.
@@ -514,7 +528,9 @@ impl Registry {
         let span = target.span("store.commit");
         span.set("group", target.gvr().group.as_str());
         span.set("resource", target.gvr().resource.as_str());
+        let begun = Instant::now();
         let committed = span.scope(self.store.txn(txn)).await;
+        self.metrics.transactions.observe(target.gvr(), action, begun.elapsed());
         committed.inspect_err(|_| span.fail()).map_err(|error| match error {
             // The outcome is unknown: the client has to read the object.
             WriteError::Unknown { .. } => WriteFailure::Unknown(Status::server_timeout(

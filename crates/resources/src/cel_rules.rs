@@ -1,10 +1,12 @@
 //! [`CelRules`]: the CEL validation rules of a version of a custom resource, compiled on first use.
 
+use crate::rule_metrics as metrics;
 use crate::schema_text::SchemaText;
 use keelson_kinds::expressions::ObjectRules;
 use keelson_meta::{ErrorList, Map};
 use keelson_records::Entry;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 /// The rules of one version of a custom resource.
 #[derive(Debug)]
@@ -37,7 +39,9 @@ impl CelRules {
             }
         };
         if let Some(rules) = rules {
+            let begun = Instant::now();
             rules.validate(obj, old, errors);
+            metrics::evaluated(begun);
         }
     }
 
@@ -45,6 +49,9 @@ impl CelRules {
         let source = self.source.open();
         // Descriptions contain most other words; only this one shows that there are rules.
         memchr::memmem::find(source.as_ref(), b"x-kubernetes-validations")?;
-        ObjectRules::read(source.as_ref())
+        let begun = Instant::now();
+        let rules = ObjectRules::read(source.as_ref());
+        metrics::compiled(begun);
+        rules
     }
 }

@@ -16,6 +16,7 @@ mod open_api;
 mod open_api_index;
 pub mod producer;
 mod record_checker;
+pub mod rule_metrics;
 mod schema_text;
 mod stored_resources;
 

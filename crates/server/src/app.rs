@@ -21,6 +21,7 @@ use keelson_audit::Audit;
 use keelson_auth::{Authenticator, Authorizer};
 use keelson_egress::{Egress, Identity};
 use keelson_meta::Timestamp;
+use keelson_metrics::Selection;
 use keelson_registry::Registry;
 use keelson_traces::Tracer;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct App {
     pub audit: Option<Arc<Audit>>,
     /// Records what is done for requests (`--tracing-config-file`); `None`: nothing is recorded.
     pub tracer: Option<Arc<Tracer>>,
+    /// Which metrics are served.
+    pub metrics_selection: Arc<Selection>,
     /// Further non-resource paths.
     pub extra_paths: Vec<ExtraPath>,
     /// The health of background components.

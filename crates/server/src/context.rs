@@ -4,12 +4,14 @@ use crate::audited::AuditedRequest;
 use crate::connections::{ConnectionSlot, OpenRequest};
 use crate::fairness::{FairSeat, FlowOfLevel};
 use crate::in_flight::InFlightGuard;
-use crate::metrics::{Metrics, RequestLabels, RequestObserver};
+use crate::metrics::{Filter, Metrics, RequestLabels, RequestObserver};
 use crate::request_head::RequestHead;
+use crate::request_log::RequestLog;
 use crate::stream_limit::StreamSeat;
 use crate::traced::RequestTrace;
-use http::{HeaderValue, Request, StatusCode, Uri, header};
+use http::{HeaderValue, Request, StatusCode};
 use keelson_auth::{Annotations, Attributes, User};
+use keelson_fairness::Work;
 use keelson_meta::Str;
 use keelson_traces::{Span, Tracer};
 use smallvec::SmallVec;
@@ -47,23 +49,6 @@ pub(crate) struct RequestContext {
     log: Option<Box<RequestLog>>,
 }
 
-/// The log line of a request when it ends, at level debug: upstream's `HTTP` line, and the annotations
-/// of its audit event.
-struct RequestLog {
-    audit_id: HeaderValue,
-    started: Instant,
-    /// The API verb, or the HTTP method before it is known.
-    verb: Str,
-    uri: Uri,
-    user_agent: Option<HeaderValue>,
-    source: IpAddr,
-    user: Str,
-    status: StatusCode,
-    annotations: Arc<Annotations>,
-    /// The id of the trace, if it is recorded.
-    trace_id: Option<String>,
-}
-
 impl RequestContext {
     /// Creates the context of a request on a connection.
     pub fn new(slot: &ConnectionSlot) -> RequestContext {
@@ -76,19 +61,15 @@ impl RequestContext {
 
     /// Starts the log line of the request, if the debug level is logged.
     pub fn log<B>(&mut self, request: &Request<B>, source: IpAddr, audit_id: &HeaderValue) {
-        if tracing::enabled!(tracing::Level::DEBUG) {
-            self.log = Some(Box::new(RequestLog {
-                audit_id: audit_id.clone(),
-                started: Instant::now(),
-                verb: Str::new(request.method().as_str()),
-                uri: request.uri().clone(),
-                user_agent: request.headers().get(header::USER_AGENT).cloned(),
-                source,
-                user: Str::default(),
-                status: StatusCode::default(),
-                annotations: Arc::default(),
-                trace_id: None,
-            }));
+        if RequestLog::is_on() {
+            self.log = Some(Box::new(RequestLog::start(request, source, audit_id)));
+        }
+    }
+
+    /// Records how long a step before the verb took.
+    pub fn ended(&mut self, step: Filter, took: Duration) {
+        if let Some(log) = &mut self.log {
+            log.ended(step, took);
         }
     }
 
@@ -110,8 +91,7 @@ impl RequestContext {
     /// Records user and verb, once the request is authenticated.
     pub fn authenticated(&mut self, user: &User, attributes: &Attributes) {
         if let Some(log) = &mut self.log {
-            log.user = user.name.clone();
-            log.verb = attributes.verb.to_ascii_uppercase().into();
+            log.authenticated(user, attributes);
         }
     }
 
@@ -126,7 +106,10 @@ impl RequestContext {
     }
 
     /// Records the FlowSchema and level of the request.
-    pub fn classified(&mut self, flow: Arc<FlowOfLevel>) {
+    pub fn classified(&mut self, flow: Arc<FlowOfLevel>, work: Work) {
+        if let Some(log) = &mut self.log {
+            log.classified(&flow, work);
+        }
         self.flow = Some(flow);
     }
 
@@ -149,14 +132,16 @@ impl RequestContext {
     ) {
         let started = self.started();
         let dry_run: SmallVec<[&str; 1]> = head.query.all("dryRun").collect();
-        let agent = head.header(header::USER_AGENT).unwrap_or_default();
-        self.observer = RequestObserver::begin(metrics, labels, started, &dry_run, agent);
+        self.observer = RequestObserver::begin(metrics, labels, started, &dry_run);
     }
 
     /// Records how long the request waited for admission webhooks.
     pub fn waited_for_webhooks(&mut self, took: Duration) {
         if let Some(observer) = &mut self.observer {
             observer.waited_for_webhooks(took);
+        }
+        if let Some(log) = &mut self.log {
+            log.waited_for_webhooks(took);
         }
     }
 
@@ -209,7 +194,7 @@ impl RequestContext {
 
     /// Returns the audit annotations of the request, or `None` if they are neither logged nor audited.
     pub fn annotations(&self) -> Option<Arc<Annotations>> {
-        let logged = || self.log.as_ref().map(|log| log.annotations.clone());
+        let logged = || self.log.as_ref().map(|log| log.annotations());
         self.audited.as_ref().map(|audited| audited.annotations.clone()).or_else(logged)
     }
 
@@ -222,27 +207,7 @@ impl RequestContext {
             trace.answered(status);
         }
         if let Some(log) = &mut self.log {
-            log.status = status;
-            log.trace_id = self.trace.as_ref().and_then(|trace| trace.id());
+            log.answered(status, self.trace.as_ref().and_then(|trace| trace.id()));
         }
-    }
-}
-
-impl Drop for RequestLog {
-    fn drop(&mut self) {
-        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-        tracing::debug!(
-            verb = %self.verb,
-            uri = %self.uri,
-            latency = ?self.started.elapsed(),
-            user_agent = self.user_agent.as_ref().map(text),
-            audit_id = text(&self.audit_id),
-            source = %self.source,
-            user = %self.user,
-            status = self.status.as_u16(),
-            trace_id = self.trace_id,
-            annotations = ?self.annotations.list(),
-            "HTTP"
-        );
     }
 }

@@ -69,6 +69,13 @@ pub(crate) struct FlowOfLevel {
     pub request_seats_max: u32,
 }
 
+impl FlowOfLevel {
+    /// Returns the names of the FlowSchema and of the level.
+    pub fn names(&self) -> (&Str, &Str) {
+        (&self.schema.name, &self.level.name)
+    }
+}
+
 /// A level that requests share.
 #[derive(Debug)]
 struct SharedLevel {

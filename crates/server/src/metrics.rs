@@ -3,21 +3,24 @@
 //! Label values come from closed sets: verbs, codes, and resources of the API table. Client input is never a label.
 
 mod access;
+mod cached;
+mod filters;
 mod process;
 mod registry;
 mod requests;
+mod resources;
 
 pub(crate) use access::Access;
+pub(crate) use filters::{Filter, Filters};
 pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
+pub(crate) use resources::{Resources, WatchListSeries};
 
-use crate::fairness::Fairness;
-use crate::health_counts::HealthCounts;
 use crate::version::VersionInfo;
-use keelson_audit::Audit;
 use keelson_metrics::{
     Bounds, Counter, Description, Exposition, Histogram, MetricType, SeriesMap, Unit,
 };
 use keelson_registry::Registry;
+use tokio::time::Instant;
 
 /// The media type of the text.
 pub(crate) const MEDIA_TYPE: &str =
@@ -31,6 +34,8 @@ const WATCHED_RESOURCES_MAX: usize = 4096;
 pub(crate) struct Metrics {
     pub requests: Requests,
     pub access: Access,
+    pub filters: Filters,
+    pub resources: Resources,
     watches: SeriesMap<WatchMetrics>,
     pub handshake_errors: Counter,
 }
@@ -40,6 +45,8 @@ impl Metrics {
         Metrics {
             requests: Requests::new(),
             access: Access::new(),
+            filters: Filters::new(),
+            resources: Resources::new(),
             watches: SeriesMap::new(WATCHED_RESOURCES_MAX),
             handshake_errors: Counter::default(),
         }
@@ -50,9 +57,11 @@ impl Metrics {
         self.watches.get(&[group, resource, version])
     }
 
-    fn write(&self, out: &mut Exposition) {
+    pub fn write(&self, out: &mut Exposition) {
         self.requests.write(out);
         self.access.write(out);
+        self.filters.write(out);
+        self.resources.write(out);
         out.family(&HANDSHAKE_ERRORS).value(&[], self.handshake_errors.get() as f64);
         let watches = self.watches.all();
         let mut events = out.family(&WATCH_EVENTS);
@@ -82,36 +91,32 @@ impl Default for WatchMetrics {
     }
 }
 
-/// Returns the text of all metrics.
-pub(crate) fn text(
-    metrics: &Metrics,
-    fairness: Option<&Fairness>,
-    audit: Option<&Audit>,
+/// Writes what a registry has and counts; `store_bytes` is the size of the file of its store.
+pub(crate) fn write_registry(
     registry: &Registry,
     version: &VersionInfo,
-) -> String {
-    let mut out = Exposition::default();
-    metrics.write(&mut out);
-    if let Some(fairness) = fairness {
-        fairness.write(&mut out);
+    store_bytes: Option<u64>,
+    out: &mut Exposition,
+) {
+    registry.options.admission.write_metrics(out);
+    registry.write_metrics(Instant::now(), out);
+    registry::write(registry, version, out);
+    cached::write(registry, out);
+    if let Some(bytes) = store_bytes {
+        out.family(&STORE_BYTES).value(&["etcd-0"], bytes as f64);
     }
-    match audit {
-        Some(audit) => audit.metrics().write(&mut out),
-        None => keelson_audit::Metrics::default().write(&mut out),
-    }
-    registry.options.admission.metrics().write(&mut out);
-    registry::write(registry, version, &mut out);
-    process::write(&mut out);
-    crate::polls::write(&mut out);
-    out.finish()
 }
 
-/// Returns the text of `/metrics/slis`.
-pub(crate) fn slis(checks: &HealthCounts) -> String {
-    let mut out = Exposition::default();
-    checks.write(&mut out);
-    process::write_start(&mut out);
-    out.finish()
+/// Writes what is of the whole process.
+pub(crate) fn write_process(out: &mut Exposition) {
+    process::write(out);
+    crate::polls::write(out);
+    keelson_egress::metrics::write(out);
+}
+
+/// Writes when the process began.
+pub(crate) fn write_start(out: &mut Exposition) {
+    process::write_start(out);
 }
 
 static EVENT_BYTES: Bounds = Bounds {
@@ -132,6 +137,12 @@ static WATCH_EVENTS_SIZES: Description = Description {
     metric_type: MetricType::Histogram,
     labels: &["group", "resource", "version"],
 };
+
+static STORE_BYTES: Description = Description::gauge(
+    "apiserver_storage_size_bytes",
+    "[STABLE] Bytes of the file of the store.",
+    &["storage_cluster_id"],
+);
 
 static HANDSHAKE_ERRORS: Description = Description {
     name: "apiserver_tls_handshake_errors_total",

@@ -8,6 +8,7 @@ use crate::discovery;
 use crate::fairness;
 use crate::health_checks;
 use crate::metrics::{self, RequestLabels};
+use crate::metrics_page;
 use crate::negotiate::{self, Encoding};
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
@@ -47,15 +48,7 @@ pub(crate) async fn answer(
         [".well-known", "openid-configuration"] => openid_configuration(app, head),
         ["openid", "v1", "jwks"] => key_set(app, head),
         ["metrics"] => {
-            let audit = app.audit.as_deref();
-            let text = metrics::text(
-                &app.state.metrics,
-                app.state.fairness.as_deref(),
-                audit,
-                &app.registry,
-                &app.version,
-            );
-            let body = Body::Whole(Some(text.into()));
+            let body = Body::Whole(Some(metrics_page::text(app).await.into()));
             Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
         }
         ["debug", "api_priority_and_fairness", dump] => {
@@ -70,7 +63,7 @@ pub(crate) async fn answer(
             Ok(reply)
         }
         ["metrics", "slis"] => {
-            let body = Body::Whole(Some(metrics::slis(&app.state.health_counts).into()));
+            let body = Body::Whole(Some(metrics_page::slis(app).into()));
             Ok(respond::with_body(200, metrics::MEDIA_TYPE, body))
         }
         _ => extra(app, head, path).await,

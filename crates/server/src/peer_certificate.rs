@@ -7,7 +7,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{Error, RootCertStore};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// How long a failed verification is cached, in seconds.
 const REJECTION_SECONDS: u64 = 1;
@@ -129,6 +129,8 @@ pub struct PeerCertificate {
     chain: Vec<CertificateDer<'static>>,
     clients: Arc<ClientVerifiers>,
     verdict: Mutex<Verdict>,
+    /// The last second of the certificate, in seconds since 1970, once somebody has asked for it.
+    not_after: OnceLock<Option<i64>>,
 }
 
 /// A cached verdict and its expiry.
@@ -146,7 +148,16 @@ impl PeerCertificate {
     pub(crate) fn new(chain: Vec<CertificateDer<'static>>, clients: Arc<ClientVerifiers>) -> Self {
         let verdict =
             Verdict { is_verified: false, is_front_proxy: false, generation: 0, until: 0 };
-        PeerCertificate { chain, clients, verdict: Mutex::new(verdict) }
+        let verdict = Mutex::new(verdict);
+        PeerCertificate { chain, clients, verdict, not_after: OnceLock::new() }
+    }
+
+    /// Returns the last second of the client's certificate, in seconds since 1970; `None`: it cannot be parsed.
+    pub(crate) fn not_after(&self) -> Option<i64> {
+        *self.not_after.get_or_init(|| {
+            let first = self.chain.first()?;
+            x509::validity(first).map(|validity| validity.not_after)
+        })
     }
 
     /// Returns the client's certificate in DER, if it is currently valid.

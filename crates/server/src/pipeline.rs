@@ -20,6 +20,7 @@ use crate::fairness::{self, Asked, Fairness, Rejected, WatchSeat};
 use crate::header_lists;
 use crate::impersonate::{self, Impersonated};
 use crate::in_flight::TooMany;
+use crate::metrics::Filter;
 use crate::outcome::{Outcome, Refusal};
 use crate::paths;
 use crate::peer::Peer;
@@ -42,12 +43,14 @@ use keelson_auth::{ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, 
 use keelson_meta::{Failure, Status};
 use keelson_registry::clock;
 use keelson_resources::RemoteVersion;
+use keelson_resources::api_table::Source;
 use std::any::Any;
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Identifies a request in responses, logs and audit events.
@@ -107,6 +110,8 @@ struct Arrived {
     version: Version,
     /// When the request must have been handled; `None` if it may last.
     deadline: Option<Instant>,
+    /// When the current step began.
+    step_began: Instant,
 }
 
 impl Arrived {
@@ -144,6 +149,36 @@ impl Arrived {
             audit_id,
             version,
             deadline: None,
+            step_began: Instant::now(),
+        }
+    }
+
+    /// Counts the time of a step before the verb. The next one begins.
+    fn end_step(&mut self, app: &App, filter: Filter) -> Duration {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.step_began);
+        self.step_began = now;
+        app.state.metrics.filters.ended(filter, took);
+        self.context.ended(filter, took);
+        took
+    }
+
+    /// Counts the end of a request by which the server protects itself.
+    fn count_termination(&self, app: &App, code: u16) {
+        let resources = &app.state.metrics.resources;
+        match &self.info.route {
+            Route::Resource(route) => {
+                if let Ok(Some(resolved)) = resolve::resolve(app, route) {
+                    let labels = resource::request_labels(&self.head, &resolved, self.info.verb);
+                    resources.terminated(&labels, code);
+                }
+            }
+            Route::Path(path) => {
+                if let Some(labels) = paths::request_labels(&self.head, path) {
+                    resources.terminated(&labels, code);
+                }
+            }
+            Route::Invalid => {}
         }
     }
 
@@ -305,7 +340,9 @@ impl<'a> Known<'a> {
     /// Authenticates the request, removes the headers that only this reads, and stores the audit event
     /// `RequestReceived`, if the policy wants the request.
     async fn authenticate(app: &App, request: &'a mut Arrived) -> Result<Known<'a>, Refusal> {
-        let user = authenticated(app, request).await;
+        let (user, has_credentials) = authenticated(app, request).await?;
+        let took = request.end_step(app, Filter::Authentication);
+        app.state.metrics.access.authenticated(&user, has_credentials, took);
         drop_credentials(app, &mut request.head.headers);
         let user = user.inspect_err(|_| request.start_audit(app, None))?;
         let attributes = request.info.attributes(&request.head.query);
@@ -317,6 +354,7 @@ impl<'a> Known<'a> {
             let stored = Box::pin(audited.received()).await;
             stored.map_err(|why| respond::internal_error(&request.head, &why))?;
         }
+        request.end_step(app, Filter::Audit);
         Ok(Known { user, attributes, request })
     }
 
@@ -339,6 +377,7 @@ impl<'a> Known<'a> {
             self.user = user;
         }
         self.request.context.authenticated(&self.user, &self.attributes);
+        self.request.end_step(app, Filter::Impersonation);
         Ok(self)
     }
 
@@ -350,18 +389,26 @@ impl<'a> Known<'a> {
         match &app.state.fairness {
             Some(fairness) if !self.request.info.is_connection => {
                 let taken = self.take_fair_seat(app, fairness).await;
-                taken.map_err(|rejected| too_many(rejected.retry_after))?;
+                taken.map_err(|rejected| {
+                    self.request.count_termination(app, 429);
+                    too_many(rejected.retry_after)
+                })?;
             }
             Some(_) => {}
             None => {
                 let seat = app.state.in_flight.enter(&self.user, &self.request.info);
-                self.request.context.set_seat(seat.map_err(|TooMany| too_many(1))?);
+                let seat = seat.map_err(|TooMany| {
+                    self.request.count_termination(app, 429);
+                    too_many(1)
+                });
+                self.request.context.set_seat(seat?);
             }
         }
         if self.request.info.is_connection {
             let seat = app.state.streams.enter(&self.user).ok_or_else(|| too_many(1))?;
             self.request.context.set_stream_seat(seat);
         }
+        self.request.end_step(app, Filter::Fairness);
         Ok(self)
     }
 
@@ -370,8 +417,8 @@ impl<'a> Known<'a> {
         let Arrived { head, info, context, deadline, .. } = &mut *self.request;
         let asked = Asked::new(&self.user, &self.attributes, head.uri.path());
         let Some(flow) = fairness.classify(&asked.request) else { return Ok(()) };
-        context.classified(flow.clone());
         let work = fairness::estimate(&app.registry, &flow, info, &self.attributes, &head.query);
+        context.classified(flow.clone(), work);
         let seat = fairness.enter(flow, &asked, work, *deadline, &head.peer).await?;
         match info.verb {
             Verb::Watch => head.watch_seat = Some(WatchSeat::new(seat)),
@@ -385,15 +432,18 @@ impl<'a> Known<'a> {
         let Known { request, user, attributes } = self;
         let annotations = request.context.annotations();
         let _step = request.context.start_step("authorization");
-        let started = Instant::now();
         let permit = app.authorizer.authorize_annotated(user, attributes, annotations).await;
-        app.state.metrics.access.authorized(&permit, started.elapsed());
+        let took = request.end_step(app, Filter::Authorization);
+        app.state.metrics.access.authorized(&permit, took);
         Ok(Permitted { request, permit: permit? })
     }
 }
 
-/// Returns the user who sent a request.
-async fn authenticated(app: &App, request: &mut Arrived) -> Result<User, Failure> {
+/// Returns the user who sent a request, and whether it had credentials.
+async fn authenticated(
+    app: &App,
+    request: &mut Arrived,
+) -> Result<(Result<User, Failure>, bool), Failure> {
     let Arrived { head, context, .. } = request;
     let by_protocol = websocket::authorization(&head.headers)?;
     let by_header = head.headers.get(header::AUTHORIZATION).map(|value| {
@@ -412,16 +462,18 @@ async fn authenticated(app: &App, request: &mut Arrived) -> Result<User, Failure
     let now = app.registry.clock.now();
     let has_any =
         credentials.authorization.is_some() || credentials.certificate != Certificate::Absent;
-    let started = Instant::now();
+    let certificate = head.peer.certificate.as_ref();
     let user = app.authenticator.authenticate(credentials, now, context.warning()).await;
-    app.state.metrics.access.authenticated(&user, has_any, started.elapsed());
+    if let (Ok(_), Some(not_after)) = (&user, certificate.and_then(PeerCertificate::not_after)) {
+        app.state.metrics.access.certificate(not_after, now.seconds);
+    }
     match &user {
         Ok(user) if user.name != ANONYMOUS => head.peer.slot.mark_authenticated(),
         // Anonymous clients get an HTTP/2 connection for one request only
         // (UnauthenticatedHTTP2DOSMitigation). HTTP/1.1 connections are not affected.
         Ok(_) | Err(_) => head.peer.slot.request_goaway(),
     }
-    user
+    Ok((user, has_any))
 }
 
 /// Returns the user that a front proxy names in the request headers.
@@ -557,9 +609,10 @@ impl Resolved<'_> {
         let mut work = pin!(span.scope(work));
         let outcome = match deadline {
             None => work.await,
-            Some(end) => tokio::time::timeout_at(end, work.as_mut())
-                .await
-                .unwrap_or_else(|_| Err(Status::timed_out())),
+            Some(end) => tokio::time::timeout_at(end, work.as_mut()).await.unwrap_or_else(|_| {
+                metrics.resources.terminated(&labels, 504);
+                Err(Status::timed_out())
+            }),
         };
         context.waited_for_webhooks(permit.webhooks_took());
         if verb == Verb::Watch {
@@ -567,6 +620,9 @@ impl Resolved<'_> {
         }
         if let Some(warning) = &resolved.endpoint.deprecation {
             context.deprecated(warning.clone());
+            if resolved.endpoint.source == Source::BuiltIn {
+                metrics.resources.deprecated(&labels, warning);
+            }
         }
         Ok(outcome?)
     }

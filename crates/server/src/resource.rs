@@ -34,6 +34,7 @@ use keelson_schema::catalogue::SubresourceClass;
 use keelson_schema::decode::{Decoded, Format};
 use std::pin::pin;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Returns the metric labels of a request.
 pub(crate) fn request_labels<'a>(
@@ -170,6 +171,8 @@ pub(crate) async fn run(
             let read = body.read(app.limits.body_bytes_max, &app.state.bodies).await?;
             let len = read.0.len();
             traced::body_read(len);
+            let ResourceRoute { group, resource, .. } = resolved.route;
+            app.state.metrics.resources.body(group, resource, verb, len);
             read
         }
         _ => (Bytes::new(), None),
@@ -191,6 +194,7 @@ async fn watch(
     let Some(target) = &resolved.target else {
         return Err(Status::method_not_supported(&resolved.resource(), "watch"));
     };
+    let begun = Instant::now();
     let options = head.query.watch_options()?;
     let media_type =
         negotiate::accept_stream(accepted.encoding, negotiate::supported_encodings(head.cbor));
@@ -206,6 +210,8 @@ async fn watch(
     };
     let media_type = media_type?;
     let ResourceRoute { group, version, resource, .. } = resolved.route;
+    let scope = request_labels(head, resolved, Verb::Watch).scope;
+    let lists = app.state.metrics.resources.watch_lists([group, resource, scope, version]);
     let stream = Stream {
         metrics: app.state.metrics.watches(group, resource, version),
         view,
@@ -215,7 +221,7 @@ async fn watch(
         session,
         bookmarks: options.bookmarks,
         timeout,
-        initial_spans: InitialSpans::start(head, media_type),
+        initial_spans: InitialSpans::start(head, media_type, lists, begun),
     };
     Ok(stream.start(media_type))
 }

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::body::{ChunkSlot, ChunkStream};
 use crate::fairness::WatchSeat;
-use crate::metrics::WatchSeries;
+use crate::metrics::{WatchListSeries, WatchSeries};
 use crate::negotiate::{Encoding, Shape};
 use crate::outcome::{self, Outcome};
 use crate::peer::Peer;
@@ -49,11 +49,18 @@ pub(crate) struct Stream {
 pub(crate) struct InitialSpans {
     _verb: Span,
     answer: Span,
+    list: Option<WatchListSeries>,
+    begun: Instant,
 }
 
 impl InitialSpans {
     /// Starts the span of the response, if the request is such a watch.
-    pub fn start(head: &RequestHead, media_type: &'static str) -> Option<InitialSpans> {
+    pub fn start(
+        head: &RequestHead,
+        media_type: &'static str,
+        list: Option<WatchListSeries>,
+        begun: Instant,
+    ) -> Option<InitialSpans> {
         if !head.query.sends_initial_events() {
             return None;
         }
@@ -62,11 +69,14 @@ impl InitialSpans {
         answer.set("url", head.uri.path());
         answer.set("mediaType", media_type.split(';').next().unwrap_or_default());
         answer.event("About to start writing response");
-        Some(InitialSpans { _verb: keelson_traces::current(), answer })
+        Some(InitialSpans { _verb: keelson_traces::current(), answer, list, begun })
     }
 
     fn end(self) {
         self.answer.event("Writing initial events done");
+        if let Some(list) = &self.list {
+            list.metrics.ended(self.begun.elapsed());
+        }
     }
 }
 

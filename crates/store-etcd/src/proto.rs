@@ -275,4 +275,6 @@ pub(crate) struct StatusRequest {}
 pub(crate) struct StatusResponse {
     #[prost(string, tag = "2")]
     pub version: String,
+    #[prost(int64, tag = "3")]
+    pub db_size: i64,
 }

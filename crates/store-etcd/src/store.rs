@@ -1,6 +1,7 @@
 //! [`EtcdStore`]: reads, transactions and compaction. Watches are in module `watch`.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use keelson_store::{
@@ -9,14 +10,15 @@ use keelson_store::{
 };
 use prost::Message;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use crate::client::{COMPACT, Client, RANGE, TXN, is_certificate_error};
+use crate::client::{COMPACT, Client, RANGE, STATUS, TXN, is_certificate_error};
 use crate::latest::Latest;
 use crate::options::{EtcdOptions, OpenError};
 use crate::proto::{
     CompactionRequest, Compare, DeleteRangeRequest, HeaderResponse, PutRequest, RangeRequest,
-    RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
+    RangeResponse, Request, RequestOp, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 use crate::shared::{
     COMPACT_KEY, EtcdError, Shared, VALUES_MAX, etcd_error, number, parse_revision, revision,
@@ -29,6 +31,9 @@ const FETCH_ITEMS_FIRST: usize = 256;
 const FETCH_ITEMS_MAX: usize = 4096;
 /// Bytes of values that one response should have.
 const FETCH_BYTES: usize = 4 << 20;
+
+/// Longest time in which etcd must say how large its database is.
+const SIZE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A [`Store`] over an etcd cluster.
 #[derive(Debug)]
@@ -283,6 +288,14 @@ impl Store for EtcdStore {
             }
             self.shared.raise_floor(through);
             Ok(())
+        })
+    }
+
+    fn size(&self) -> BoxFuture<'_, Option<u64>> {
+        Box::pin(async {
+            let asked = self.shared.client.read(STATUS, StatusRequest {});
+            let status: Result<StatusResponse, _> = timeout(SIZE_TIME_MAX, asked).await.ok()?;
+            u64::try_from(status.ok()?.db_size).ok()
         })
     }
 

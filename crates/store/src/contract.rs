@@ -285,6 +285,11 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(false) })
     }
 
+    /// Returns the bytes of the file of the store; `None`: it has none, or cannot tell. May ask a server.
+    fn size(&self) -> BoxFuture<'_, Option<u64>> {
+        Box::pin(async { None })
+    }
+
     /// Returns an error while writes cannot succeed. Reads work in any case.
     fn health(&self) -> Result<(), HealthError>;
 }

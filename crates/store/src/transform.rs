@@ -215,6 +215,10 @@ impl Store for Transformed {
         })
     }
 
+    fn size(&self) -> BoxFuture<'_, Option<u64>> {
+        self.backend.size()
+    }
+
     fn health(&self) -> Result<(), HealthError> {
         self.backend.health()
     }

@@ -14,6 +14,8 @@ const NOT_RUN: &str = "KEELSON_NOT_RUN";
 const PROGRAMS: &str = "KEELSON_REFERENCE_BIN";
 /// Environment variable: a folder with recordings of kube-apiserver.
 const SHARED: &str = "KEELSON_SHARED";
+/// The folder into which `cargo xtask ci` unpacks promtool.
+const PROMTOOL_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/promtool/usr/bin");
 /// The folder of the programs that `cargo xtask peers` builds.
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers");
 
@@ -59,6 +61,9 @@ pub const PIP: Prerequisite =
     Prerequisite { name: "pip", needs: "Python 3.9 with pip, venv and pytest" };
 /// What installs packages of npm and runs their tests.
 pub const NPM: Prerequisite = Prerequisite { name: "npm", needs: "Node 20 with npm" };
+/// What checks rules of Prometheus.
+pub const PROMTOOL: Prerequisite =
+    Prerequisite { name: "promtool", needs: "promtool, of Debian's package prometheus" };
 /// What makes and installs Debian packages.
 pub const DPKG: Prerequisite = Prerequisite { name: "dpkg", needs: "dpkg and dpkg-deb" };
 
@@ -128,6 +133,15 @@ pub fn peer(name: &str) -> Option<PathBuf> {
     let elsewhere = std::env::var_os(PROGRAMS).map(PathBuf::from);
     let folders = elsewhere.into_iter().chain([PathBuf::from(PEERS)]);
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Returns the path of promtool: that of `cargo xtask ci` in target/promtool, or one on the PATH.
+pub fn promtool() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = PathBuf::from(PROMTOOL_FOLDER);
+    let folders = [own].into_iter().chain(std::env::split_paths(&path));
+    let found = folders.map(|folder| folder.join("promtool")).find(|path| path.is_file());
+    prerequisite(PROMTOOL, found)
 }
 
 /// Returns the path of a peer, or else its name, which stands for the program on the PATH.

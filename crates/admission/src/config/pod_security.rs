@@ -26,13 +26,20 @@ impl Standard {
     }
 }
 
-impl fmt::Display for Standard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
+impl Level {
+    /// Returns the name of the level in labels.
+    pub fn name(self) -> &'static str {
+        match self {
             Level::Privileged => "privileged",
             Level::Baseline => "baseline",
             Level::Restricted => "restricted",
-        };
+        }
+    }
+}
+
+impl fmt::Display for Standard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = self.level.name();
         match self.minor {
             Some(minor) => write!(f, "{level}:v1.{minor}"),
             None => write!(f, "{level}:latest"),

@@ -4,6 +4,7 @@ mod checks;
 
 use crate::attributes::Recorder;
 use crate::config::pod_security::{Defaults, Exempt, Exemptions, Level, Standard, minor};
+use crate::config::pod_security_metrics::{Evaluated, Evaluation};
 use crate::plug_ins::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
 use checks::{Template, Violation, violations};
@@ -114,12 +115,15 @@ fn pod_template(pod: &Object) -> Option<Template<'_>> {
 }
 
 fn validate_pod(req: &Request<'_>, pod: &Object, recorder: &mut Recorder) -> Result<(), Failure> {
+    let metrics = &req.config.pod_security_metrics;
     if let Some(exempt) = req.config.pod_security.1.exempts(req.namespace, &req.user.name) {
         annotate_exemption(exempt, recorder);
+        metrics.exempted(evaluated(req, true));
         return Ok(());
     }
     let (policy, errors) = policy_of(req);
     if errors.is_empty() && policy.is_privileged() {
+        metrics.evaluated(evaluated(req, true), policy.enforce, Evaluation::Allowed);
         annotate(recorder, ENFORCE_POLICY, Str::new_static("privileged:latest"));
         return Ok(());
     }
@@ -141,6 +145,7 @@ fn validate_workload(
 ) -> Result<(), Failure> {
     if let Some(exempt) = req.config.pod_security.1.exempts(req.namespace, &req.user.name) {
         annotate_exemption(exempt, recorder);
+        req.config.pod_security_metrics.exempted(evaluated(req, false));
         return Ok(());
     }
     let (policy, errors) = policy_of(req);
@@ -162,8 +167,13 @@ fn evaluate(
 ) -> Result<(), Failure> {
     if req.config.pod_security.1.exempts_class(Some(template.spec)) {
         annotate_exemption(Exempt::RuntimeClass, recorder);
+        req.config.pod_security_metrics.exempted(evaluated(req, enforces));
         return Ok(());
     }
+    let count = |standard: Standard, evaluation: Evaluation| {
+        let metrics = &req.config.pod_security_metrics;
+        metrics.evaluated(evaluated(req, enforces), standard, evaluation);
+    };
     if !errors.is_empty() {
         let text = format!("Failed to parse policy: {}", errors.aggregate());
         annotate(recorder, ERROR, text.into());
@@ -172,17 +182,28 @@ fn evaluate(
     if enforces {
         annotate(recorder, ENFORCE_POLICY, policy.enforce.to_string().into());
         if let Some(found) = violated(policy.enforce, template) {
+            count(policy.enforce, Evaluation::Denied);
             rejection = Err(req.forbidden(obj, &format!("violates {found}")));
+        } else {
+            count(policy.enforce, Evaluation::Allowed);
         }
     }
     if let Some(found) = violated(policy.audit, template) {
+        count(policy.audit, Evaluation::Audited);
         annotate(recorder, AUDIT_VIOLATIONS, format!("would violate {found}").into());
     }
     rejection?;
     if let Some(found) = violated(policy.warn, template) {
+        count(policy.warn, Evaluation::Warned);
         recorder.warnings.push(format!("would violate {found}").into());
     }
     Ok(())
+}
+
+/// Returns what metrics say about a request. Pods are what policies are enforced on.
+fn evaluated<'a>(req: &Request<'a>, is_pod: bool) -> Evaluated<'a> {
+    let operation = if req.operation == Operation::Create { "create" } else { "update" };
+    Evaluated { operation, is_pod, subresource: req.subresource }
 }
 
 fn annotate(recorder: &mut Recorder, key: &'static str, value: Str) {

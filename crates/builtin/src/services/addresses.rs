@@ -8,8 +8,10 @@ use keelson_kinds::service::families::{
 use keelson_meta::ip::{self, Cidr};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value, value};
 use keelson_registry::Registry;
+use keelson_registry::metrics::Allocation;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
 
 const FIELD_MANAGER: &str = "kube-apiserver";
 /// Maximum addresses of a range that are tried to find a free one.
@@ -133,7 +135,13 @@ async fn allocate_requested(
     if mode != Mode::Allocate {
         return Ok(());
     }
-    match create(registry, service, address).await {
+    let begun = Instant::now();
+    let created = create(registry, service, address).await;
+    if let Some(range) = ranges.iter().find(is_host) {
+        let (range, took, is_done) = (range.to_string(), begun.elapsed(), created.is_ok());
+        registry.metrics.services.address(&range, Allocation::Static, is_done, took);
+    }
+    match created {
         Ok(()) => {
             allocations.allocated.push(address.to_string());
             Ok(())
@@ -158,6 +166,11 @@ async fn allocate_any(
         if mode == Mode::DryRun {
             return Ok(range.network().to_string());
         }
+        let begun = Instant::now();
+        let counted = |is_done| {
+            let (range, took) = (range.to_string(), begun.elapsed());
+            registry.metrics.services.address(&range, Allocation::Dynamic, is_done, took);
+        };
         let (first, size) = hosts(&range);
         let reserved = reserved(size);
         let upper = size - reserved;
@@ -174,13 +187,18 @@ async fn allocate_any(
             }
             match create(registry, service, address).await {
                 Ok(()) => {
+                    counted(true);
                     allocations.allocated.push(address.to_string());
                     return Ok(address.to_string());
                 }
                 Err(status) if status.code == 409 => {}
-                Err(status) => return Err(status),
+                Err(status) => {
+                    counted(false);
+                    return Err(status);
+                }
             }
         }
+        counted(false);
     }
     Err(Status::internal("failed to allocate a serviceIP: range is full"))
 }

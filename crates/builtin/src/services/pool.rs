@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
-use keelson_registry::PortRange;
+use keelson_registry::{PortRange, Registry};
 use keelson_resources::OtherRecord;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, json, proto};
@@ -207,6 +207,14 @@ impl std::fmt::Debug for PortPool {
 impl PortPool {
     pub fn new(store: Arc<dyn Store>, range: PortRange) -> Self {
         PortPool { store, range, cached: Mutex::new(None), update_lock: Semaphore::new(1) }
+    }
+
+    /// Counts the ports of the range that are allocated and that are free, as far as this process knows.
+    pub fn count(&self, registry: &Registry) {
+        if let Some(stored) = self.cached() {
+            let (size, allocated) = (stored.ports.range().size(), stored.ports.iter().count());
+            registry.metrics.services.ports_in_use(allocated, size.saturating_sub(allocated));
+        }
     }
 
     /// Returns an empty bitmap of the pool's range.

@@ -66,7 +66,9 @@ impl Services {
             stored.iter().for_each(|port| ports.insert(*port));
             Ok(())
         };
-        self.ports.update_newest(insert).await
+        let updated = self.ports.update_newest(insert).await;
+        self.ports.count(registry);
+        updated
     }
 
     /// Finds allocated ports that no service has, which interrupted writes leave, and releases those

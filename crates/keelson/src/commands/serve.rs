@@ -1,6 +1,7 @@
 //! `keelson serve` and `kube-apiserver`: reads the flags, runs the server until a signal, and stops it.
 
 mod ephemeral;
+mod json_log;
 
 use crate::flags::configure::{self, Configured};
 use crate::flags::pflag::Values;
@@ -10,6 +11,7 @@ use crate::stop_signals;
 use crate::version;
 use anyhow::{Context, Result, anyhow, bail};
 use ephemeral::Ephemeral;
+use json_log::JsonLog;
 use keelson::{Builder, Keelson};
 use keelson_meta::status::quote;
 use std::io::{IsTerminal, Write};
@@ -259,7 +261,7 @@ fn start_logs(values: &Values) {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match configure::log_format(values) {
-        "json" => logs.json().init(),
+        "json" => logs.event_format(JsonLog).init(),
         _ => logs.init(),
     }
 }

@@ -316,6 +316,48 @@ fn a_missing_file_for_traces_is_refused() {
 }
 
 #[test]
+fn files_of_allowed_labels_are_refused_in_the_words_of_kube_apiserver() {
+    let both = ["--allow-metric-labels=a,b=c", "--allow-metric-labels-manifest=/absent"];
+    let why = "metrics: cannot specify both allowListMapping and allowListMappingManifest";
+    assert_eq!(configure(&both).map(drop), Err(why.to_owned()));
+    let why = "metrics.allowListMappingManifest: Invalid value: \"/absent\": failed to read allow list \
+               manifest: open /absent: no such file or directory";
+    assert_eq!(configure(&both[1..]).map(drop), Err(why.to_owned()));
+}
+
+#[test]
+fn flags_choose_the_metrics_that_are_served() {
+    use keelson_metrics::{Description, Exposition};
+    static HITS: Description = Description::counter("hits", "[ALPHA] Hits.", &["code"]);
+    static OLD: Description = Description::counter("old", "[ALPHA] Old.", &[]);
+    let dir = tempfile::tempdir().expect("a folder");
+    let manifest = dir.path().join("labels.yaml");
+    std::fs::write(&manifest, "hits,code: 200,201\n").expect("a file");
+    let manifest = format!("--allow-metric-labels-manifest={}", manifest.display());
+    let all = "hits{code=\"200\"} 1\nhits{code=\"404\"} 2\n";
+    let some = "hits{code=\"200\"} 1\nhits{code=\"unexpected\"} 2\n";
+    for (flag, expected) in [
+        ("--v=0", all.to_owned()),
+        ("--disabled-metrics=hits,absent", String::new()),
+        ("--allow-metric-labels=hits,code=200,201", some.to_owned()),
+        (&manifest, some.to_owned()),
+        ("--show-hidden-metrics-for-version=1.35", format!("{all}old 3\n")),
+    ] {
+        let builder = configure(&[flag]).expect("a valid flag");
+        let mut out = Exposition::new(&builder.metrics);
+        let mut hits = out.family(&HITS);
+        hits.value(&["200"], 1.0);
+        hits.value(&["404"], 2.0);
+        drop(hits);
+        out.hidden_family(&OLD).value(&[], 3.0);
+        let text = out.finish();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let samples: String = samples.map(|line| format!("{line}\n")).collect();
+        assert_eq!(samples, expected, "{flag}");
+    }
+}
+
+#[test]
 fn flags_reach_the_server() {
     let builder = configure(&[
         "--request-timeout=5s",

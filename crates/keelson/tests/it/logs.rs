@@ -161,9 +161,11 @@ fn finished_requests_are_logged_with_audit_id_and_annotations() {
     };
     let made = line("my request");
     for part in [
-        "verb=CREATE uri=/api/v1/namespaces/default/configmaps?fieldManager=m latency=",
-        "user_agent=\"curious/1.0\"",
-        "source=127.0.0.1 user=admin status=201",
+        "verb=CREATE URI=/api/v1/namespaces/default/configmaps?fieldManager=m latency=",
+        "userAgent=\"curious/1.0\" audit-ID=\"my request\" srcIP=127.0.0.1 user=admin",
+        " latency_queue=",
+        "apf_pl=\"exempt\" apf_fs=\"exempt\" apf_iseats=1 apf_fseats=",
+        " resp=201 ",
         r#"("authorization.k8s.io/decision", "allow")"#,
         r#"("noting/seen", "in default")"#,
     ] {
@@ -171,8 +173,9 @@ fn finished_requests_are_logged_with_audit_id_and_annotations() {
     }
     let refused = line(&id);
     for part in [
-        "verb=LIST uri=/api/v1/pods latency=",
-        "user=system:anonymous status=403",
+        "verb=LIST URI=/api/v1/pods latency=",
+        "user=system:anonymous ",
+        " resp=403 ",
         r#"("authorization.k8s.io/decision", "forbid")"#,
     ] {
         assert!(refused.contains(part), "{part}: {refused}");

@@ -61,6 +61,7 @@ mod minimal;
 mod moves;
 mod namespaces;
 mod nodes;
+mod observe;
 mod oidc;
 mod operators;
 mod options;

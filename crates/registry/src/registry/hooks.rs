@@ -12,6 +12,7 @@ use crate::write::Write;
 use crate::write_failure::WriteFailure;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str, Timestamp};
+use keelson_metrics::Exposition;
 use keelson_resources::Kind;
 use keelson_schema::catalogue::Session;
 use keelson_store::BoxFuture;
@@ -27,7 +28,12 @@ pub struct Hooks {
     pub computed: Vec<(&'static str, &'static str, Arc<dyn Computed>)>,
     /// The resource quotas.
     pub quotas: Option<Arc<dyn Quotas>>,
+    /// Writes what objects of single kinds say about the cluster, as metrics.
+    pub metrics: Option<WriteMetrics>,
 }
+
+/// Reads stored objects and writes metrics of them.
+pub type WriteMetrics = fn(&Registry, &mut Exposition);
 
 impl Hooks {
     /// Returns the hooks of a built-in kind.

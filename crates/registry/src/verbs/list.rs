@@ -3,6 +3,7 @@
 mod past;
 
 use crate::conversion::list_failure;
+use crate::metrics::Scan;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
 use crate::target::Target;
@@ -16,6 +17,7 @@ use keelson_records::{Entry, starts_with};
 use keelson_resources::api_table::Source;
 use keelson_store::Revision;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Maximum capacity that is reserved before the number of items is known.
 const RESERVED_ITEMS_MAX: usize = 1 << 14;
@@ -173,7 +175,13 @@ impl Filter {
     ) -> Page {
         if let Some((term, value)) = self.term() {
             if let Some(selected) = snapshot.select(&term, value, &self.prefix, start) {
-                return self.scan(snapshot, selected, limit).await;
+                let mut page = self.scan(snapshot, selected, limit).await;
+                page.index = match term {
+                    Term::Field(field) => Str::from(format!("f:{field}")),
+                    // Label keys are the clients', and not the names of series.
+                    Term::Label(_) => Str::from("l:*"),
+                };
+                return page;
             }
             if objects.count_scan(&term) {
                 let objects = objects.clone();
@@ -196,6 +204,8 @@ impl Filter {
             revision: snapshot.revision,
             more: false,
             remaining: None,
+            fetched: 0,
+            index: Str::default(),
         };
         let (stretch, mut pace) = (self.stretch(), Pace::default());
         while self.scan_stretch(&mut candidates, stretch, limit, &mut page) {
@@ -219,6 +229,7 @@ impl Filter {
             if self.matches(entry) {
                 if page.items.len() == limit {
                     page.more = true;
+                    page.fetched += stretch - left;
                     page.remaining = self.is_everything().then(|| 1 + candidates.count());
                     return false;
                 }
@@ -226,9 +237,11 @@ impl Filter {
             }
             left -= 1;
             if left == 0 {
+                page.fetched += stretch;
                 return true;
             }
         }
+        page.fetched += stretch - left;
         false
     }
 
@@ -275,15 +288,21 @@ impl Registry {
         let mut page = match self.source(target, options).await? {
             ListSource::Cache(snapshot) => {
                 self.check_complete(target, &filter, options)?;
-                if converts && !filter.is_everything() {
+                let page = if converts && !filter.is_everything() {
                     Box::pin(self.page_of_converted(target, &filter, from, &snapshot)).await?
                 } else {
                     self.page(target, &filter, from, &snapshot).await
-                }
+                };
+                self.metrics.lists.cached(target.gvr(), &page.index, page.scan());
+                page
             }
             ListSource::Store(revision) => {
+                let begun = Instant::now();
                 let page = self.past_page(target, &filter, from, revision).await?;
-                page.ok_or_else(|| expired(options))?
+                self.metrics.transactions.observe(target.gvr(), "list", begun.elapsed());
+                let page = page.ok_or_else(|| expired(options))?;
+                self.metrics.lists.stored(target.gvr(), page.scan());
+                page
             }
         };
         if converts {
@@ -332,7 +351,7 @@ impl Registry {
         if let Some(key) = filter.only_key() {
             let only = snapshot.get(&key).filter(|entry| filter.matches(entry));
             let items = only.cloned().into_iter().collect();
-            return Page { items, revision: snapshot.revision, more: false, remaining: None };
+            return Page { items, fetched: 1, ..Page::empty(snapshot.revision) };
         }
         filter.select(&self.objects(&target.kind), snapshot, (start, limit)).await
     }
@@ -349,19 +368,20 @@ impl Registry {
         let only = filter.only_key();
         let wanted = |entry: &&Entry| only.as_ref().is_none_or(|key| entry.key() == key);
         let mut rest = snapshot.range(&filter.prefix, start).filter(wanted).cloned();
-        let (mut items, mut more) = (vec![], false);
+        let (mut items, mut more, mut fetched) = (vec![], false, 0);
         while !more {
             let batch: Vec<Entry> = rest.by_ref().take(CONVERSION_BATCH_ITEMS).collect();
             if batch.is_empty() {
                 break;
             }
+            fetched += batch.len();
             let converted = self.converted_entries(target, batch).await;
             let converted = converted.map_err(|why| list_failure(target.schema(), &why))?;
             items.extend(converted.into_iter().filter(|entry| filter.matches(entry)));
             more = items.len() > limit;
         }
         items.truncate(limit);
-        Ok(Page { items, revision: snapshot.revision, more, remaining: None })
+        Ok(Page { items, more, fetched, ..Page::empty(snapshot.revision) })
     }
 
     async fn source(&self, target: &Target, options: &ListOptions) -> Result<ListSource, Failure> {
@@ -371,15 +391,23 @@ impl Registry {
             (Some(revision), _) | (None, Freshness::Exact(revision)) => Some(revision),
             (None, Freshness::Latest | Freshness::Any | Freshness::NotOlderThan(_)) => None,
         };
+        let begun = Instant::now();
+        let waited = |is_latest: bool, result: Result<(), Failure>| {
+            let (took, lists) = (begun.elapsed(), &self.metrics.lists);
+            lists.waited(target.gvr(), took, is_latest, result.is_ok());
+            result
+        };
         if let Some(revision) = exact {
-            self.wait_for_revision(revision).await?;
+            waited(false, self.wait_for_revision(revision).await)?;
             let known = objects.snapshot_at(revision);
             return Ok(known.map_or(ListSource::Store(revision), ListSource::Cache));
         }
         match options.freshness {
-            Freshness::Any => self.wait_for_known().await?,
-            Freshness::NotOlderThan(revision) => self.wait_for_revision(revision).await?,
-            Freshness::Latest | Freshness::Exact(_) => self.wait_for_latest().await?,
+            Freshness::Any => waited(false, self.wait_for_known().await)?,
+            Freshness::NotOlderThan(revision) => {
+                waited(false, self.wait_for_revision(revision).await)?;
+            }
+            Freshness::Latest | Freshness::Exact(_) => waited(true, self.wait_for_latest().await)?,
         }
         Ok(ListSource::Cache(self.cache.snapshot(&objects)))
     }
@@ -402,6 +430,22 @@ pub(crate) struct Page {
     pub more: bool,
     /// The number of objects that follow, if it is known.
     pub remaining: Option<usize>,
+    /// Objects that were looked at.
+    pub fetched: usize,
+    /// The index that was used: `f:` and a field, or `l:*`; empty without one.
+    pub index: Str,
+}
+
+impl Page {
+    /// Returns a page without items.
+    pub(crate) fn empty(revision: Revision) -> Page {
+        let (items, remaining, index) = (vec![], None, Str::default());
+        Page { items, revision, more: false, remaining, fetched: 0, index }
+    }
+
+    fn scan(&self) -> Scan {
+        Scan { fetched: self.fetched, returned: self.items.len() }
+    }
 }
 
 /// Returns 410 for a revision that is compacted.

@@ -153,6 +153,7 @@ impl Registry {
             let all = Box::pin(filter.select(&objects, &snapshot, ("", usize::MAX)));
             all.await.items.into()
         };
+        objects.count_initial_events(initial.len());
         let sends_initial_events_end = options.initial_events == Some(true) && options.bookmarks;
         let changes = vec![];
         let mut session = WatchSession {

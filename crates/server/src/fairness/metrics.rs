@@ -1,15 +1,19 @@
 //! Metrics of priority and fairness: those of each FlowSchema are counted as requests pass, those of levels
 //! are read when they are scraped.
 
-use super::{Fairness, LevelState};
+use super::{Fairness, FlowOfLevel, LevelState};
 use keelson_fairness::Work;
 use keelson_metrics::{
     Bounds, Counter, Description, Exposition, Gauge, Histogram, MetricType, Unit,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why requests do not start: the values of the label `reason`.
 const REASONS: [&str; 4] = ["cancelled", "concurrency-limit", "queue-full", "time-out"];
+
+/// The values of the label `request_kind`.
+const REQUEST_KINDS: [&str; 2] = ["mutating", "readOnly"];
 
 /// What happened to the requests of a FlowSchema.
 #[derive(Debug)]
@@ -20,7 +24,8 @@ pub(super) struct FlowMetrics {
     pub watchers: Histogram,
     executing: Gauge,
     executing_seats: Gauge,
-    queued: Gauge,
+    /// Requests that wait, by `REQUEST_KINDS`.
+    queued: [Gauge; REQUEST_KINDS.len()],
     queued_seats: Gauge,
     started: Counter,
     rejected: [Counter; REASONS.len()],
@@ -38,7 +43,7 @@ impl Default for FlowMetrics {
             watchers: Histogram::new(&WATCHERS),
             executing: Gauge::default(),
             executing_seats: Gauge::default(),
-            queued: Gauge::default(),
+            queued: Default::default(),
             queued_seats: Gauge::default(),
             started: Counter::default(),
             rejected: std::array::from_fn(|_| Counter::default()),
@@ -80,14 +85,14 @@ impl FlowMetrics {
     }
 
     /// Counts a request that waits.
-    pub fn queued(&self, seats: u32) {
-        self.queued.add(1);
+    pub fn queued(&self, seats: u32, is_read: bool) {
+        self.queued[usize::from(is_read)].add(1);
         self.queued_seats.add(i64::from(seats));
     }
 
     /// Counts the end of its wait.
-    pub fn left_queue(&self, seats: u32) {
-        self.queued.add(-1);
+    pub fn left_queue(&self, seats: u32, is_read: bool) {
+        self.queued[usize::from(is_read)].add(-1);
         self.queued_seats.add(-i64::from(seats));
     }
 }
@@ -96,6 +101,13 @@ impl Fairness {
     /// Writes all metrics.
     pub(crate) fn write(&self, out: &mut Exposition) {
         self.write_flows(out);
+        let mut in_queue = out.family(&IN_QUEUE);
+        for (which, kind) in REQUEST_KINDS.iter().enumerate() {
+            let of_flow = |flow: &Arc<FlowOfLevel>| flow.metrics.queued[which].get();
+            let waiting: i64 = self.table.load().flows.iter().map(of_flow).sum();
+            in_queue.value(&[kind], waiting as f64);
+        }
+        drop(in_queue);
         out.family(&FRACTION).value(&[], self.fraction());
         type Read = fn(&LevelState) -> f64;
         let gauges: [(&'static Description, Read); 10] = [
@@ -111,6 +123,11 @@ impl Fairness {
             (&SMOOTHED, |state| state.level.last_period().smoothed),
         ];
         let table = self.table.load();
+        let mut limits = out.hidden_family(&OLD_LIMIT);
+        for shared in &table.levels {
+            limits.value(&[&shared.name], f64::from(shared.lock().limits.nominal));
+        }
+        drop(limits);
         for (description, read) in gauges {
             let mut family = out.family(description);
             for shared in &table.levels {
@@ -128,11 +145,16 @@ impl Fairness {
             .filter(|flow| flow.metrics.work_seats.total() > 0)
             .map(|flow| (&*flow.schema.name, &*flow.level.name, &*flow.metrics))
             .collect();
+        let mut in_use = out.hidden_family(&OLD_IN_USE);
+        for (flow, level, metrics) in &flows {
+            in_use.value(&[flow, level], metrics.executing_seats.get() as f64);
+        }
+        drop(in_use);
         type Read = fn(&FlowMetrics) -> f64;
         let numbers: [(&'static Description, Read); 5] = [
             (&EXECUTING, |flow| flow.executing.get() as f64),
             (&EXECUTING_SEATS, |flow| flow.executing_seats.get() as f64),
-            (&QUEUED, |flow| flow.queued.get() as f64),
+            (&QUEUED, |flow| flow.queued.iter().map(Gauge::get).sum::<i64>() as f64),
             (&QUEUED_SEATS, |flow| flow.queued_seats.get() as f64),
             (&STARTED, |flow| flow.started.get() as f64),
         ];
@@ -315,4 +337,22 @@ static SMOOTHED: Description = gauge(
     "apiserver_flowcontrol_demand_seats_smoothed",
     BY_LEVEL,
     "[ALPHA] Demand, smoothed over periods.",
+);
+
+static IN_QUEUE: Description = Description::gauge(
+    "apiserver_current_inqueue_requests",
+    "[ALPHA] Requests that wait for a seat, by kind.",
+    &["request_kind"],
+);
+
+static OLD_LIMIT: Description = Description::gauge(
+    "apiserver_flowcontrol_request_concurrency_limit",
+    "[ALPHA] (Deprecated since 1.30.0) The same as apiserver_flowcontrol_nominal_limit_seats.",
+    &["priority_level"],
+);
+
+static OLD_IN_USE: Description = Description::gauge(
+    "apiserver_flowcontrol_request_concurrency_in_use",
+    "[ALPHA] (Deprecated since 1.31.0) The same as apiserver_flowcontrol_current_executing_seats.",
+    &["flow_schema", "priority_level"],
 );

@@ -27,6 +27,7 @@ pub(super) struct Queued {
     flow: Arc<FlowOfLevel>,
     ticket: Ticket,
     seats: u32,
+    is_read: bool,
     since: Nanoseconds,
     receiver: oneshot::Receiver<FairSeat>,
     is_done: bool,
@@ -98,11 +99,13 @@ pub(super) fn arrive(
         }
         Arrival::Waits(ticket) => {
             drop(state);
-            flow.metrics.queued(work.width());
+            let is_read = matches!(asked.request.verb, "get" | "list" | "watch");
+            flow.metrics.queued(work.width(), is_read);
             // The level has called the closure, because the request waits.
             let receiver = receiver.unwrap_or_else(|| oneshot::channel().1);
             let (flow, seats, since) = (flow.clone(), work.width(), now);
-            Ok(Entered::Queued(Queued { flow, ticket, seats, since, receiver, is_done: false }))
+            let is_done = false;
+            Ok(Entered::Queued(Queued { flow, ticket, seats, is_read, since, receiver, is_done }))
         }
     }
 }
@@ -123,7 +126,7 @@ impl Queued {
         self.is_done = true;
         let level = &self.flow.level;
         let waited = Duration::from_nanos(level.now().saturating_sub(self.since));
-        self.flow.metrics.left_queue(self.seats);
+        self.flow.metrics.left_queue(self.seats, self.is_read);
         if let Some(seat) = seat {
             self.flow.metrics.started(seat.seat.work(), Some(waited));
             return Ok(seat);
@@ -159,7 +162,7 @@ impl Drop for Queued {
         self.leave();
         self.flow.level.lock().counts.cancelled += 1;
         let waited = self.flow.level.now().saturating_sub(self.since);
-        self.flow.metrics.left_queue(self.seats);
+        self.flow.metrics.left_queue(self.seats, self.is_read);
         self.flow.metrics.gave_up("cancelled", Duration::from_nanos(waited));
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Access {
     authentication: [Histogram; 3],
     authorization: [Histogram; 3],
     users: [Counter; USERS.len()],
+    /// How long the certificates of clients are still valid.
+    certificates: Histogram,
 }
 
 impl Access {
@@ -34,6 +36,7 @@ impl Access {
             authentication: histograms(),
             authorization: histograms(),
             users: std::array::from_fn(|_| Counter::default()),
+            certificates: Histogram::new(&REMAINING_SECONDS),
         }
     }
 
@@ -53,6 +56,12 @@ impl Access {
             Err(_) => 2,
         };
         self.authentication[which].observe_duration(took);
+    }
+
+    /// Counts the certificate of a client by the rest of its life. Both are seconds since 1970.
+    pub fn certificate(&self, not_after: i64, now: i64) {
+        let left = u64::try_from(not_after.saturating_sub(now)).unwrap_or(0);
+        self.certificates.observe(left);
     }
 
     /// Counts an authorization.
@@ -80,6 +89,7 @@ impl Access {
             let mut text = out.family(seconds);
             observed().for_each(|(result, histogram)| text.histogram(&[result], histogram));
         }
+        out.family(&CERTIFICATES).histogram(&[], &self.certificates);
         let mut text = out.family(&USER_REQUESTS);
         for (name, count) in USERS.iter().zip(&self.users).filter(|(_, count)| count.get() > 0) {
             text.value(&[name], count.get() as f64);
@@ -139,6 +149,29 @@ static USER_REQUESTS: Description = Description {
     metric_type: MetricType::Counter,
     labels: &["username"],
 };
+
+static REMAINING_SECONDS: Bounds = Bounds::amount(&[
+    0.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+]);
+
+static CERTIFICATES: Description = Description::histogram(
+    "apiserver_client_certificate_expiration_seconds",
+    "[ALPHA] Seconds that the certificates of clients were still valid when they were used.",
+    &[],
+);
 
 #[cfg(test)]
 mod tests {

@@ -28,6 +28,11 @@ pub(super) fn write(out: &mut Exposition) {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     put(&FILES_MAX, limit(&limits, "Max open files"));
     put(&VIRTUAL_MAX, limit(&limits, "Max address space"));
+    let devices = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    if let Some((received, sent)) = network_bytes(&devices) {
+        put(&RECEIVED, Some(received));
+        put(&SENT, Some(sent));
+    }
 }
 
 /// Appends only when the process began.
@@ -65,6 +70,19 @@ fn boot_seconds() -> Option<f64> {
     line.trim().parse().ok()
 }
 
+/// Returns the bytes that all devices received and sent, from `/proc/net/dev`; `None` if it has none.
+fn network_bytes(devices: &str) -> Option<(f64, f64)> {
+    let bytes = devices.lines().filter_map(|line| {
+        let (_, fields) = line.split_once(':')?;
+        let mut fields = fields.split_whitespace();
+        let received: f64 = fields.next()?.parse().ok()?;
+        // Eight fields are about what was received.
+        let sent: f64 = fields.nth(7)?.parse().ok()?;
+        Some((received, sent))
+    });
+    bytes.reduce(|all, one| (all.0 + one.0, all.1 + one.1))
+}
+
 /// Returns a soft limit by name.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
@@ -94,3 +112,27 @@ static BEGUN: Description =
     gauge("process_start_time_seconds", "When the process began, in seconds of the epoch.");
 static OPEN_FILES: Description = gauge("process_open_fds", "Open file descriptors.");
 static FILES_MAX: Description = gauge("process_max_fds", "File descriptors that may be open.");
+static RECEIVED: Description = Description::counter(
+    "process_network_receive_bytes_total",
+    "Bytes that the network devices of the process received.",
+    &[],
+);
+static SENT: Description = Description::counter(
+    "process_network_transmit_bytes_total",
+    "Bytes that the network devices of the process sent.",
+    &[],
+);
+
+#[cfg(test)]
+mod tests {
+    use super::network_bytes;
+
+    #[test]
+    fn bytes_of_all_devices_are_added_up() {
+        let text = "Inter-|   Receive        |  Transmit\n face |bytes packets errs drop fifo frame \
+                    compressed multicast|bytes packets errs\n    lo: 10 1 0 0 0 0 0 0 10 1 0\n  eth0:5 1 \
+                    0 0 0 0 0 0 7 1 0\n";
+        assert_eq!(network_bytes(text), Some((15.0, 17.0)));
+        assert_eq!(network_bytes("nothing"), None);
+    }
+}

@@ -1,4 +1,4 @@
-//! Metrics that are computed on request: version, features, stored objects.
+//! Metrics that are computed on request: version and features.
 
 use crate::version::VersionInfo;
 use keelson_meta::{Feature, Stage};
@@ -19,39 +19,12 @@ pub(super) fn write(registry: &Registry, built: &VersionInfo, out: &mut Expositi
         features.value(&[feature.name(), stage(feature.stage())], f64::from(u8::from(is_on)));
     }
     drop(features);
-    objects(registry, out);
-}
-
-/// Writes the number of stored objects of each kind.
-fn objects(registry: &Registry, out: &mut Exposition) {
-    let api = registry.api();
-    let mut counts: Vec<(&str, &str, f64)> = api
-        .kinds()
-        // Events are in two groups, and are stored once.
-        .filter(|kind| kind.gvr.group != "events.k8s.io")
-        .map(|kind| {
-            let stored = registry.cache.resource(&kind.prefix);
-            let number = stored.map_or(0, |stored| stored.len());
-            (kind.gvr.group.as_str(), kind.gvr.resource.as_str(), number as f64)
-        })
-        .collect();
-    counts.sort_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
-    let mut text = out.family(&RESOURCE_OBJECTS);
-    for (group, resource, number) in &counts {
-        text.value(&[group, resource], *number);
-    }
-    drop(text);
-    let name = |group: &str, resource: &str| match group {
-        "" => resource.to_owned(),
-        group => format!("{resource}.{group}"),
-    };
-    let mut named: Vec<_> =
-        counts.iter().map(|(group, resource, number)| (name(group, resource), number)).collect();
-    named.sort_by(|one, other| one.0.cmp(&other.0));
-    let mut text = out.family(&STORAGE_OBJECTS);
-    for (name, number) in named {
-        text.value(&[&name], *number);
-    }
+    // The emulated version is that of the binary, and works with the one before.
+    let minor_number: u32 = minor.parse().unwrap_or_default();
+    let emulated = format!("{major}.{minor}");
+    let oldest = format!("{major}.{}", minor_number.saturating_sub(1));
+    let binary = version.trim_start_matches('v');
+    out.family(&VERSION_INFO).value(&[binary, "kube", &emulated, &oldest], 1.0);
 }
 
 /// Returns Go's name of the architecture.
@@ -96,16 +69,8 @@ static FEATURES: Description = Description {
     labels: &["name", "stage"],
 };
 
-static RESOURCE_OBJECTS: Description = Description {
-    name: "apiserver_resource_objects",
-    help: "[ALPHA] Stored objects by resource.",
-    metric_type: MetricType::Gauge,
-    labels: &["group", "resource"],
-};
-
-static STORAGE_OBJECTS: Description = Description {
-    name: "apiserver_storage_objects",
-    help: "[STABLE] (Deprecated since 1.34.0) Stored objects by resource; apiserver_resource_objects says the same.",
-    metric_type: MetricType::Gauge,
-    labels: &["resource"],
-};
+static VERSION_INFO: Description = Description::gauge(
+    "version_info",
+    "[ALPHA] Always 1; the labels say which version this is, and with which others it works.",
+    &["binary", "component", "emulation", "min_compat"],
+);

@@ -11,9 +11,6 @@ use tokio::time::Instant;
 /// Most combinations of resource, scope and verb with their own series.
 const SERIES_MAX: usize = 16_384;
 
-/// The clients of the control plane with their own label, by the start of their User-Agent.
-const SYSTEM_CLIENTS: [&str; 4] =
-    ["", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 /// The values of the label `dry_run`.
 const DRY_RUNS: [&str; 3] = ["", "All", "invalid"];
 /// The values of the label `request_kind`.
@@ -48,8 +45,6 @@ struct ResultLabels {
     code: u16,
     /// Index into `DRY_RUNS`.
     dry_run: usize,
-    /// Index into `SYSTEM_CLIENTS`.
-    client: usize,
 }
 
 /// The labels of a request.
@@ -87,7 +82,6 @@ impl RequestObserver {
         labels: &RequestLabels<'_>,
         started: Instant,
         dry_run: &[&str],
-        user_agent: &str,
     ) -> Option<RequestObserver> {
         let RequestLabels { component, group, resource, scope, subresource, verb, version } =
             *labels;
@@ -98,11 +92,7 @@ impl RequestObserver {
         } else {
             metrics.requests.in_flight[request_kind(verb)].add(1);
         }
-        let result = ResultLabels {
-            code: 0,
-            dry_run: dry_run_label(dry_run),
-            client: client_label(user_agent),
-        };
+        let result = ResultLabels { code: 0, dry_run: dry_run_label(dry_run) };
         Some(RequestObserver {
             metrics: metrics.clone(),
             series,
@@ -195,8 +185,12 @@ impl Requests {
         type Which = fn(&RequestMetrics) -> Option<&Histogram>;
         let sli: Which = |metrics| metrics.sli_seconds.get();
         let sizes: Which = |metrics| metrics.sizes.get();
-        for (described, which) in [(&SLI_DURATION, sli), (&SIZES, sizes)] {
-            let mut text = out.family(described);
+        let families = [(&SLI_DURATION, sli), (&SLO_DURATION, sli), (&SIZES, sizes)];
+        for (described, which) in families {
+            let mut text = match described.name == SLO_DURATION.name {
+                true => out.hidden_family(described),
+                false => out.family(described),
+            };
             for series in &all {
                 if let Some(histogram) = which(&series.metrics) {
                     text.histogram(&series.values(), histogram);
@@ -213,7 +207,7 @@ impl Requests {
     }
 }
 
-fn write_totals(all: &[Arc<Series<RequestMetrics>>], text: &mut FamilyText<'_>) {
+fn write_totals(all: &[Arc<Series<RequestMetrics>>], text: &mut FamilyText<'_, '_>) {
     for series in all {
         let results = series.metrics.results.read().unwrap_or_else(PoisonError::into_inner);
         let mut counts: Vec<_> =
@@ -226,19 +220,9 @@ fn write_totals(all: &[Arc<Series<RequestMetrics>>], text: &mut FamilyText<'_>) 
             let [component, group, resource, scope, subresource, verb, version] = values[..] else {
                 continue;
             };
-            let (dry_run, client) = (DRY_RUNS[result.dry_run], SYSTEM_CLIENTS[result.client]);
-            let labels = [
-                &code,
-                component,
-                dry_run,
-                group,
-                resource,
-                scope,
-                subresource,
-                client,
-                verb,
-                version,
-            ];
+            let dry_run = DRY_RUNS[result.dry_run];
+            let labels =
+                [&code, component, dry_run, group, resource, scope, subresource, verb, version];
             text.value(&labels, count as f64);
         }
     }
@@ -260,15 +244,6 @@ fn dry_run_label(given: &[&str]) -> usize {
         given if given.iter().all(|value| *value == "All") => 1,
         _ => 2,
     }
-}
-
-/// Index into `SYSTEM_CLIENTS`.
-fn client_label(user_agent: &str) -> usize {
-    if !user_agent.starts_with("kube-") {
-        return 0;
-    }
-    let name = user_agent.split('/').next().unwrap_or_default();
-    SYSTEM_CLIENTS.iter().position(|known| *known == name).unwrap_or(0)
 }
 
 static SECONDS: Bounds = Bounds {
@@ -302,7 +277,6 @@ static TOTAL: Description = Description {
         "resource",
         "scope",
         "subresource",
-        "system_client",
         "verb",
         "version",
     ],
@@ -333,6 +307,12 @@ static SLI_DURATION: Description = Description {
     metric_type: MetricType::Histogram,
     labels: LABELS,
 };
+
+static SLO_DURATION: Description = Description::histogram(
+    "apiserver_request_slo_duration_seconds",
+    "[ALPHA] (Deprecated since 1.27.0) The same as apiserver_request_sli_duration_seconds.",
+    LABELS,
+);
 
 static SIZES: Description = Description {
     name: "apiserver_response_sizes",
@@ -372,7 +352,7 @@ mod tests {
             version: "v1",
         };
         let started = Instant::now() - Duration::from_secs(50);
-        let mut observer = RequestObserver::begin(&metrics, &labels, started, &[], "kubectl/v1")
+        let mut observer = RequestObserver::begin(&metrics, &labels, started, &[])
             .expect("below the maximum of series");
         observer.waited_for_webhooks(Duration::from_secs(50 - 10));
         observer.answered(201);
@@ -395,17 +375,8 @@ mod tests {
         }
         has(&format!(
             "apiserver_request_total{{code=\"201\",component=\"apiserver\",dry_run=\"\",{labels},\
-             system_client=\"\",verb=\"POST\",version=\"v1\"}} 1"
+             verb=\"POST\",version=\"v1\"}} 1"
         ));
         has("apiserver_current_inflight_requests{request_kind=\"mutating\"} 0");
-    }
-
-    #[test]
-    fn control_plane_clients_are_recognized_by_their_user_agent() {
-        let label = |agent: &str| SYSTEM_CLIENTS[client_label(agent)];
-        assert_eq!(label("kube-scheduler/v1.36.2 (linux/amd64)/leader-election"), "kube-scheduler");
-        assert_eq!(label("kube-controller-manager"), "kube-controller-manager");
-        assert_eq!(label("kube-proxy/v1.36.2"), "");
-        assert_eq!(label("kubectl/v1.36.2"), "");
     }
 }

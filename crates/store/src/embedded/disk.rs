@@ -136,6 +136,11 @@ pub trait Disk: Send + Sync + 'static {
     /// this floor, atomically and durably. Called again until it succeeds.
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError>;
 
+    /// Returns the bytes of the file; `None`: there is none, or its size is unknown.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns whether a copy of the records, whose keys and values have `bytes` bytes, would be much
     /// smaller than the file, and the disk has space for it.
     fn should_rewrite(&self, _bytes: u64) -> bool {

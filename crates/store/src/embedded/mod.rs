@@ -344,6 +344,10 @@ impl Store for Embedded {
         Box::pin(self.send(move |reply, permit| Command::Expire { now, reply, permit }))
     }
 
+    fn size(&self) -> BoxFuture<'_, Option<u64>> {
+        Box::pin(async { self.shared.disk.size() })
+    }
+
     fn health(&self) -> Result<(), HealthError> {
         self.shared.health()
     }

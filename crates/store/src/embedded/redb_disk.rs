@@ -382,6 +382,10 @@ impl Disk for RedbDisk {
         })
     }
 
+    fn size(&self) -> Option<u64> {
+        self.files.size().ok()
+    }
+
     fn should_rewrite(&self, bytes: u64) -> bool {
         // On an error try again after the next compaction.
         let Ok(size) = self.files.size() else { return false };

@@ -46,8 +46,13 @@ pub const GROUP: Group = Group {
         )
         .accepted(ONE_STREAM),
         Flag::new("logging-format", Kind::Text, "text", "Log format: text or json."),
-        Flag::new("v", Kind::Level, "0", "Log verbosity: 0 warnings, 2 info, 4 debug, 6 trace.")
-            .in_serve("1"),
+        Flag::new(
+            "v",
+            Kind::Level,
+            "0",
+            "Log verbosity: 0 warnings, 1 info, 3 requests and debug, 6 trace.",
+        )
+        .in_serve("1"),
         Flag::new(
             "vmodule",
             Kind::Patterns,

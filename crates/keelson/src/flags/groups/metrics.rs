@@ -2,8 +2,11 @@
 
 use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
-
-const OWN_METRICS: &str = "metrics are always served whole, and none of them is hidden";
+use keelson::MetricsSelection;
+use keelson_meta::{Map, Value};
+use keelson_schema::yaml;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The group.
 pub const GROUP: Group = Group {
@@ -13,37 +16,37 @@ pub const GROUP: Group = Group {
             "allow-metric-labels",
             Kind::Labels,
             "",
-            "Allowed values of labels: METRIC,LABEL=VALUE,VALUE.",
-        )
-        .accepted(OWN_METRICS),
+            "Allowed values of labels: METRIC,LABEL=VALUE,VALUE. Series with others are added up in one with the value \
+             unexpected.",
+        ),
         Flag::new(
             "allow-metric-labels-manifest",
             Kind::Text,
             "",
-            "File with allowed values of labels.",
-        )
-        .accepted(OWN_METRICS),
-        Flag::new("disabled-metrics", Kind::List, "", "Metrics that are not served.")
-            .accepted(OWN_METRICS),
+            "YAML file with allowed values of labels: METRIC,LABEL: VALUE,VALUE.",
+        ),
+        Flag::new("disabled-metrics", Kind::List, "", "Metrics that are not served."),
         Flag::new(
             "show-hidden-metrics-for-version",
             Kind::Text,
             "",
             "Version whose hidden metrics are served: the previous one.",
-        )
-        .accepted(OWN_METRICS),
+        ),
     ],
 };
 
-/// Checks the flags.
+/// Checks the flags, and says to the server which metrics are served.
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
+    let mut selection = MetricsSelection::default();
     let shown = values.text("show-hidden-metrics-for-version");
-    if !matches!(shown, "" | "1.35") {
-        setup.fail(format!(
-            "metrics.showHiddenMetricsForVersion: Invalid value: {shown:?}: must be omitted or have \
+    match shown {
+        "" => {}
+        "1.35" => selection.show_hidden(),
+        other => setup.fail(format!(
+            "metrics.showHiddenMetricsForVersion: Invalid value: {other:?}: must be omitted or have \
              the value '1.35'; only the previous minor version is allowed"
-        ));
+        )),
     }
     let disabled = values.list("disabled-metrics");
     if let Some(wrong) = disabled.iter().find(|name| !is_name(name, true)) {
@@ -52,21 +55,74 @@ pub fn apply(setup: &mut Setup<'_>) {
              names matching \"^[a-zA-Z_:][a-zA-Z0-9_:]*$\", got {wrong:?}"
         ));
     }
+    disabled.iter().for_each(|metric| selection.disable(metric));
     let labels = values.pairs("allow-metric-labels");
+    check_labels(setup, labels, "metrics.allowListMapping");
+    allow(&mut selection, labels);
+    let manifest = values.text("allow-metric-labels-manifest");
+    if !manifest.is_empty() && !labels.is_empty() {
+        setup.fail("metrics: cannot specify both allowListMapping and allowListMappingManifest");
+    } else if !manifest.is_empty() {
+        match read_manifest(manifest) {
+            Ok(labels) => {
+                check_labels(setup, &labels, "metrics.allowListMappingManifest");
+                allow(&mut selection, &labels);
+            }
+            Err(why) => setup.fail(format!(
+                "metrics.allowListMappingManifest: Invalid value: {manifest:?}: {why}"
+            )),
+        }
+    }
+    setup.builder.metrics = Arc::new(selection);
+}
+
+/// Checks that the keys are names of a metric and of one of its labels.
+fn check_labels(setup: &mut Setup<'_>, labels: &BTreeMap<String, String>, field: &str) {
     let is_label = |key: &String| {
         key.split_once(',')
             .is_some_and(|(metric, label)| is_name(metric, true) && is_name(label, false))
     };
-    if !labels.keys().all(is_label) {
-        let shown: Vec<String> =
-            labels.iter().map(|(key, value)| format!("{key:?}:{value:?}")).collect();
-        setup.fail(format!(
-            "metrics.allowListMapping: Invalid value: {{{}}}: must have keys with format \
-             `metricName,labelName` where metricName matches \"[a-zA-Z_:][a-zA-Z0-9_:]*\" and \
-             labelName matches \"[a-zA-Z_][a-zA-Z0-9_]*\"",
-            shown.join(",")
-        ));
+    if labels.keys().all(is_label) {
+        return;
     }
+    let shown: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key:?}:{value:?}")).collect();
+    setup.fail(format!(
+        "{field}: Invalid value: {{{}}}: must have keys with format `metricName,labelName` where \
+         metricName matches \"[a-zA-Z_:][a-zA-Z0-9_:]*\" and labelName matches \
+         \"[a-zA-Z_][a-zA-Z0-9_]*\"",
+        shown.join(",")
+    ));
+}
+
+fn allow(selection: &mut MetricsSelection, labels: &BTreeMap<String, String>) {
+    for (key, values) in labels {
+        if let Some((metric, label)) = key.split_once(',') {
+            selection.allow(metric, label, values.split(','));
+        }
+    }
+}
+
+/// Reads a map of `METRIC,LABEL` to values with commas between them.
+fn read_manifest(path: &str) -> Result<BTreeMap<String, String>, String> {
+    let text = std::fs::read(path).map_err(|error| {
+        // As Go words it: without the number, in lower case.
+        let error = error.to_string();
+        let why = error.split(" (os error").next().unwrap_or_default().to_lowercase();
+        format!("failed to read allow list manifest: open {path}: {why}")
+    })?;
+    let failed = |why: &str| format!("failed to parse allow list manifest: {why}");
+    let parsed = yaml::parse(&text).map_err(|why| failed(&why.to_string()))?;
+    let map = match parsed.value {
+        Value::Object(map) => map,
+        Value::Null => Map::new(),
+        _ => return Err(failed("the document is no map")),
+    };
+    let pair = |(key, value): (_, &Value)| match value.as_str() {
+        Some(text) => Ok((ToString::to_string(&key), text.to_owned())),
+        None => Err(failed("a value is no text")),
+    };
+    map.iter().map(pair).collect()
 }
 
 /// Returns whether a text is the name of a metric, or of a label, which has no colons.

@@ -119,6 +119,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         cbor: false,
         audit: None,
         tracer: None,
+        metrics_selection: Arc::default(),
         health: Arc::default(),
         draining: AtomicBool::new(false),
         shutdown,

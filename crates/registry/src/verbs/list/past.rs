@@ -23,7 +23,7 @@ impl Registry {
         (start, limit): (&str, usize),
         revision: Revision,
     ) -> Result<Option<Page>, Failure> {
-        let mut page = Page { items: vec![], revision, more: false, remaining: None };
+        let mut page = Page::empty(revision);
         let mut pace = Pace::default();
         let mut range = past_range(&target.kind.prefix, filter, start, revision);
         loop {
@@ -35,6 +35,7 @@ impl Registry {
                     return Err(Status::internal(error));
                 }
             };
+            page.fetched += read.items.len();
             for kv in &read.items {
                 let entry = Entry::from_store(target.kind.prefix.len(), kv)
                     .map_err(|error| unreadable(&error))?;
