@@ -34,8 +34,8 @@ cargo xtask package --check-static
     program of the profile dev, and runs it in an empty root; it needs root.
 cargo xtask peers [NAME ...]
     Builds the stock programs that tests drive into target/peers: kube-apiserver, kube-controller-manager,
-    kube-scheduler, kubectl, etcd and Helm 3 and 4, from the Go modules in tests/go. Needs Go 1.26; takes some eight
-    minutes the first time. etcdctl and etcdutl are built if they are named.
+    kube-scheduler, kubectl, etcd and Helm 4, from the Go modules in tests/go. Needs Go 1.26; takes some seven
+    minutes the first time. helm3, etcdctl and etcdutl are built if they are named.
 cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig FILE --pid PID]
     Runs about thirty attacks against a server on this host, for about a minute, while an administrator
     sends a request every 20 ms. Fails when a response takes 100 ms, memory exceeds 300 MB, or data is

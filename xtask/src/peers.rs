@@ -55,12 +55,6 @@ const PEERS: &[Peer] = &[
         version: &["--version"],
     },
     Peer {
-        name: "helm3",
-        module: HELM,
-        package: "helm.sh/helm/v3/cmd/helm",
-        version: &["version", "--short"],
-    },
-    Peer {
         name: "helm4",
         module: HELM,
         package: "helm.sh/helm/v4/cmd/helm",
@@ -68,8 +62,15 @@ const PEERS: &[Peer] = &[
     },
 ];
 
-/// Programs that no test drives, for comparisons by hand; built only if they are named.
-const TOOLS: &[Peer] = &[
+/// Programs that are built only if they are named: tools for comparisons by hand, and Helm 3, which tests
+/// drive if it is there, because its build takes minutes.
+const NAMED: &[Peer] = &[
+    Peer {
+        name: "helm3",
+        module: HELM,
+        package: "helm.sh/helm/v3/cmd/helm",
+        version: &["version", "--short"],
+    },
     Peer {
         name: "etcdctl",
         module: ETCD,
@@ -86,7 +87,7 @@ const TOOLS: &[Peer] = &[
 
 /// Builds all programs that tests drive, or those that are named, unless they are newer than their modules' versions.
 pub fn run(names: &[String]) -> Result<()> {
-    let all = || PEERS.iter().chain(TOOLS);
+    let all = || PEERS.iter().chain(NAMED);
     if let Some(unknown) = names.iter().find(|name| all().all(|peer| peer.name != **name)) {
         let known: Vec<_> = all().map(|peer| peer.name).collect();
         bail!("there is no peer {unknown:?}; there are {}", known.join(", "));

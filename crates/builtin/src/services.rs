@@ -14,7 +14,7 @@ pub use repair::run;
 use keelson_kinds::service::{families, validate_addresses};
 use keelson_meta::{Failure, Object, Status};
 use keelson_registry::hooks::{Claim, Claims, Ending};
-use keelson_registry::metrics::Allocation;
+use keelson_registry::metrics::AllocationWay;
 use keelson_registry::{PortRange, Registry};
 use keelson_store::{BoxFuture, Store};
 use pool::PortPool;
@@ -201,7 +201,7 @@ impl Services {
 /// asked for.
 fn count_ports(registry: &Registry, wanted: &[u16], allocated: Result<&ports::Change, &Failure>) {
     let metrics = &registry.metrics.services;
-    let how = |is_wanted| if is_wanted { Allocation::Static } else { Allocation::Dynamic };
+    let how = |is_wanted| if is_wanted { AllocationWay::Static } else { AllocationWay::Dynamic };
     match allocated {
         Ok(change) => {
             change.allocated.iter().for_each(|port| metrics.port(how(wanted.contains(port)), true));

@@ -16,7 +16,7 @@ use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
 use keelson_loops::StandsFor;
 use keelson_meta::Features;
-use keelson_metrics::Selection as MetricsSelection;
+use keelson_metrics::MetricsSelection;
 use keelson_registry::{Clock, PortRange, SystemClock};
 use keelson_server::{BrowserOptions, Limits, TlsOptions};
 use keelson_store::Store;

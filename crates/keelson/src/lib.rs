@@ -75,7 +75,7 @@ pub use keelson_audit::{
     Mode as AuditMode, Truncation as AuditTruncation,
 };
 pub use keelson_meta::time::Timestamp;
-pub use keelson_metrics::Selection as MetricsSelection;
+pub use keelson_metrics::MetricsSelection;
 pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock};
 pub use keelson_resources::producer;
 pub use keelson_server::{BrowserOptions, CrossOrigins, Limits, TlsOptions};

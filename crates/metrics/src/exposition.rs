@@ -1,7 +1,7 @@
 //! [`Exposition`]: metrics in the text format of Prometheus (`text/plain; version=0.0.4`).
 
 use crate::Histogram;
-use crate::selection::{AllowedLabels, EVERYTHING, Selection};
+use crate::selection::{AllowedLabels, EVERYTHING, MetricsSelection};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -80,7 +80,7 @@ impl Description {
 /// The text of several metric families.
 #[derive(Debug)]
 pub struct Exposition<'s> {
-    selection: &'s Selection,
+    selection: &'s MetricsSelection,
     families: Vec<(&'static str, String)>,
     /// Stability level and version of deprecation of all families, with or without samples.
     registered: BTreeMap<(&'static str, &'static str), u64>,
@@ -95,7 +95,7 @@ impl Default for Exposition<'static> {
 
 impl<'s> Exposition<'s> {
     /// Starts a text with what is selected.
-    pub fn new(selection: &'s Selection) -> Exposition<'s> {
+    pub fn new(selection: &'s MetricsSelection) -> Exposition<'s> {
         Exposition { selection, families: vec![], registered: BTreeMap::new(), hidden: 0 }
     }
 
@@ -394,7 +394,7 @@ sizes_count{of="a \"b\"\\\n"} 1
         static HITS: Description =
             Description::counter("hits", "[STABLE] Hits.", &["code", "verb"]);
         static OLD: Description = Description::gauge("old", "[ALPHA] Old.", &[]);
-        let mut selection = Selection::default();
+        let mut selection = MetricsSelection::default();
         selection.disable("count");
         selection.allow("hits", "code", ["200"]);
         selection.allow("sizes", "of", ["a"]);
@@ -429,7 +429,7 @@ sizes_count{of="a \"b\"\\\n"} 1
             assert!(text.lines().any(|known| known == line), "{line}\n{text}");
         }
         assert!(!text.contains("\ncount ") && !text.contains("old"), "{text}");
-        selection = Selection::default();
+        selection = MetricsSelection::default();
         selection.show_hidden();
         let mut out = Exposition::new(&selection);
         out.hidden_family(&OLD).value(&[], 1.0);

@@ -12,7 +12,7 @@ mod series;
 
 pub use exposition::{Description, Exposition, FamilyText, MetricType};
 pub use histogram::{Bounds, Histogram, Unit};
-pub use selection::Selection;
+pub use selection::MetricsSelection;
 pub use series::{Series, SeriesMap};
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! [`Selection`]: which metrics are served, and which values of their labels (`--disabled-metrics`,
+//! [`MetricsSelection`]: which metrics are served, and which values of their labels (`--disabled-metrics`,
 //! `--allow-metric-labels`, `--show-hidden-metrics-for-version`).
 
 use crate::Counter;
@@ -9,7 +9,7 @@ pub(crate) type AllowedLabels = BTreeMap<String, BTreeSet<String>>;
 
 /// What of the metrics is served. By default everything that is not hidden.
 #[derive(Debug, Default)]
-pub struct Selection {
+pub struct MetricsSelection {
     pub(crate) disabled: BTreeSet<String>,
     /// By metric. Other values of these labels are served as `unexpected`.
     pub(crate) allowed: BTreeMap<String, AllowedLabels>,
@@ -19,14 +19,14 @@ pub struct Selection {
 }
 
 /// Everything that is not hidden.
-pub(crate) static EVERYTHING: Selection = Selection {
+pub(crate) static EVERYTHING: MetricsSelection = MetricsSelection {
     disabled: BTreeSet::new(),
     allowed: BTreeMap::new(),
     shows_hidden: false,
     unexpected: Counter::new(),
 };
 
-impl Selection {
+impl MetricsSelection {
     /// Leaves a metric out. There need not be one of that name.
     pub fn disable(&mut self, metric: &str) {
         self.disabled.insert(metric.to_owned());

@@ -8,7 +8,7 @@ mod transactions;
 
 pub use lists::{ListMetrics, Scan};
 pub use queues::{QueueMetrics, RunningWork, WorkQueues};
-pub use services::{Allocation, ServiceMetrics};
+pub use services::{AllocationWay, ServiceMetrics};
 pub use transactions::{TransactionMetrics, Transactions};
 
 use keelson_metrics::Exposition;

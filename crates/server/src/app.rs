@@ -21,7 +21,7 @@ use keelson_audit::Audit;
 use keelson_auth::{Authenticator, Authorizer};
 use keelson_egress::{Egress, Identity};
 use keelson_meta::Timestamp;
-use keelson_metrics::Selection;
+use keelson_metrics::MetricsSelection;
 use keelson_registry::Registry;
 use keelson_traces::Tracer;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub struct App {
     /// Records what is done for requests (`--tracing-config-file`); `None`: nothing is recorded.
     pub tracer: Option<Arc<Tracer>>,
     /// Which metrics are served.
-    pub metrics_selection: Arc<Selection>,
+    pub metrics_selection: Arc<MetricsSelection>,
     /// Further non-resource paths.
     pub extra_paths: Vec<ExtraPath>,
     /// The health of background components.

@@ -8,7 +8,7 @@ use keelson_kinds::service::families::{
 use keelson_meta::ip::{self, Cidr};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value, value};
 use keelson_registry::Registry;
-use keelson_registry::metrics::Allocation;
+use keelson_registry::metrics::AllocationWay;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
@@ -139,7 +139,7 @@ async fn allocate_requested(
     let created = create(registry, service, address).await;
     if let Some(range) = ranges.iter().find(is_host) {
         let (range, took, is_done) = (range.to_string(), begun.elapsed(), created.is_ok());
-        registry.metrics.services.address(&range, Allocation::Static, is_done, took);
+        registry.metrics.services.address(&range, AllocationWay::Static, is_done, took);
     }
     match created {
         Ok(()) => {
@@ -169,7 +169,7 @@ async fn allocate_any(
         let begun = Instant::now();
         let counted = |is_done| {
             let (range, took) = (range.to_string(), begun.elapsed());
-            registry.metrics.services.address(&range, Allocation::Dynamic, is_done, took);
+            registry.metrics.services.address(&range, AllocationWay::Dynamic, is_done, took);
         };
         let (first, size) = hosts(&range);
         let reserved = reserved(size);

@@ -10,7 +10,7 @@ const SCOPES: [&str; 2] = ["dynamic", "static"];
 
 /// How an address or a port was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocation {
+pub enum AllocationWay {
     /// The server chose it.
     Dynamic,
     /// The client asked for it.
@@ -64,7 +64,7 @@ impl Outcomes {
 
 impl ServiceMetrics {
     /// Counts the allocation of an address of a range, or the failure of it.
-    pub fn address(&self, range: &str, how: Allocation, is_done: bool, took: Duration) {
+    pub fn address(&self, range: &str, how: AllocationWay, is_done: bool, took: Duration) {
         if let Some(series) = self.addresses.get(&[range]) {
             series.metrics.outcomes[how as usize].count(is_done);
             if is_done {
@@ -74,7 +74,7 @@ impl ServiceMetrics {
     }
 
     /// Counts the allocation of a node port, or the failure of it.
-    pub fn port(&self, how: Allocation, is_done: bool) {
+    pub fn port(&self, how: AllocationWay, is_done: bool) {
         self.ports[how as usize].count(is_done);
     }
 

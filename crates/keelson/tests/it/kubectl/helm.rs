@@ -3,7 +3,7 @@
 
 use super::{Kubectl, Row};
 use keelson::{Keelson, Simulation};
-use keelson_testkit::prerequisites::{HELM, kubernetes_program};
+use keelson_testkit::prerequisites::{HELM, HELM_3, kubernetes_program};
 use std::thread;
 
 /// A web application is ready when Helm is done.
@@ -136,7 +136,8 @@ const AGENT: &[Row] = &[
 /// All at the same time: Helm waits most of the time.
 #[test]
 fn charts_are_installed_upgraded_tested_rolled_back_and_removed() {
-    let helms = ["helm3", "helm4"].map(|name| (name, kubernetes_program(HELM, name)));
+    let helms =
+        [(HELM_3, "helm3"), (HELM, "helm4")].map(|(of, name)| (name, kubernetes_program(of, name)));
     let charts = [
         ("web", WEB),
         ("database", DATABASE),
