@@ -5,34 +5,16 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 
+use super::bounds::Shared;
 use super::calls::{refusal, server_stream, stream, unary};
-use super::stall::response_room;
 use crate::engine::Engine;
 use crate::error::EtcdError;
-use crate::limits::{
-    CALLS_MAX, KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX,
-};
+use crate::limits::{KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX};
 use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::{snapshot, watch};
-
-/// The bounds of all calls together.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    /// Of the calls that are read or answered at the same time.
-    pub calls: Arc<Semaphore>,
-    /// Of the bytes of long responses.
-    pub response_room: Arc<Semaphore>,
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        Self { calls: Arc::new(Semaphore::new(CALLS_MAX)), response_room: response_room() }
-    }
-}
 
 /// What answers calls.
 #[derive(Clone)]
