@@ -11,7 +11,7 @@ const PROGRAM: &str = "target/attack/keelson";
 const BUILT: &str = "target/debug/keelson";
 /// The crates that a request goes through. How long its answers take counts, so they are optimised. The others are
 /// those of the tests, as is everything from registries: nothing is built twice.
-const OPTIMISED: [&str; 12] = [
+const OPTIMISED: [&str; 14] = [
     "admission",
     "apply",
     "auth",
@@ -20,7 +20,9 @@ const OPTIMISED: [&str; 12] = [
     "fairness",
     "kinds",
     "meta",
+    "records",
     "registry",
+    "resources",
     "schema",
     "server",
     "store",

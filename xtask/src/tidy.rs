@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: checks the rules of STYLE.md and ARCHITECTURE.md that a machine can check.
 
 mod cycles;
+mod names;
 
 use anyhow::{Context, Result, bail};
 use std::collections::{HashMap, HashSet};
@@ -12,8 +13,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// The resources that are served.
 const RESOURCES: &str = "crates/schema/catalogue/resources.txt";
 /// Crates that must not name built-in kinds.
-const KIND_INDEPENDENT: [&str; 4] =
-    ["crates/admission/src", "crates/cache/src", "crates/registry/src", "crates/server/src"];
+const KIND_INDEPENDENT: [&str; 6] = [
+    "crates/admission/src",
+    "crates/cache/src",
+    "crates/records/src",
+    "crates/registry/src",
+    "crates/resources/src",
+    "crates/server/src",
+];
 /// Exceptions in these crates: the admission plug-ins, their configuration, and the list of the kinds that
 /// configure webhooks and policies.
 const KIND_SPECIFIC: [&str; 5] = [
@@ -43,7 +50,9 @@ pub fn run() -> Result<()> {
     check_kind_names(&mut violations)?;
     check_subresource_names(&mut violations)?;
     cycles::check(&mut violations)?;
+    names::check(&mut violations)?;
     check_layers(&mut violations)?;
+    check_pure_crates(&mut violations)?;
     check_manifests(&mut violations)?;
     if violations.is_empty() {
         return Ok(());
@@ -151,7 +160,7 @@ fn check_kind_names(violations: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that server and registry name no subresource: the catalogue says what each one does.
+/// Checks that server, registry and resources name no subresource: the catalogue says what each one does.
 fn check_subresource_names(violations: &mut Vec<String>) -> Result<()> {
     let table = fs::read_to_string(RESOURCES)?;
     let rows = table.lines().filter_map(|line| line.trim().strip_prefix("sub "));
@@ -160,7 +169,7 @@ fn check_subresource_names(violations: &mut Vec<String>) -> Result<()> {
         bail!("{RESOURCES} has no subresources");
     }
     let mut files = vec![];
-    for folder in ["crates/server/src", "crates/registry/src"] {
+    for folder in ["crates/server/src", "crates/registry/src", "crates/resources/src"] {
         collect_rust_files(Path::new(folder), &mut files)?;
     }
     for path in files {
@@ -209,6 +218,32 @@ fn check_layers(violations: &mut Vec<String>) -> Result<()> {
                 violations.push(format!(
                     "crates/{name}: depends on {dependency}, which ARCHITECTURE.md does not allow"
                 ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the crates of stored objects and of resources have no runtime, and use of the store only its values.
+fn check_pure_crates(violations: &mut Vec<String>) -> Result<()> {
+    for name in ["records", "resources"] {
+        let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml"))?;
+        let dependencies = manifest.split("[dev-dependencies]").next().unwrap_or_default();
+        for line in dependencies.lines().filter(|line| line.starts_with("tokio")) {
+            violations.push(format!("crates/{name}: depends on a runtime: {line}"));
+        }
+        let mut files = vec![];
+        collect_rust_files(&Path::new("crates").join(name).join("src"), &mut files)?;
+        for path in files {
+            let text = fs::read_to_string(&path)?;
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for used in code.split("keelson_store::").skip(1) {
+                let end = used.find([';', '(', ')', '>']).unwrap_or(used.len());
+                let names = used[..end].split([',', '{', '}']).map(str::trim);
+                let names = names.filter(|name| !name.is_empty());
+                for other in names.filter(|name| !matches!(*name, "KeyValue" | "Revision")) {
+                    violations.push(format!("{}: uses {other} of the store", path.display()));
+                }
             }
         }
     }

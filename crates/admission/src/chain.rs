@@ -2,7 +2,7 @@
 
 use crate::attributes::Recorder;
 use crate::config::{ConfigError, PlugInConfig};
-use crate::metrics::{Metrics, Phase, Share, Step};
+use crate::metrics::{AdmissionStep, Metrics, Phase, Share};
 use crate::plug_in::PlugIn;
 use crate::plug_ins::{self, AwaitedDependency, PLUG_INS, image_policy};
 use crate::request::{Operation, Request};
@@ -123,11 +123,11 @@ impl Chain {
 
     /// Records a phase for the dynamic plug-ins that had nothing to do.
     pub fn count_idle(&self, phase: Phase, operation: Operation) {
-        self.metrics.idle(Step { phase, operation, rejected: false });
+        self.metrics.idle(AdmissionStep { phase, operation, rejected: false });
     }
 
     /// Records a call of a dynamic plug-in.
-    pub fn count(&self, name: &str, step: Step, begun: Instant) {
+    pub fn count(&self, name: &str, step: AdmissionStep, begun: Instant) {
         let Some((number, plug_in)) = self.plug_ins().find(|(_, plug_in)| plug_in.name == name)
         else {
             return;
@@ -221,7 +221,7 @@ impl Chain {
             _ => &[phase],
         };
         for &phase in phases {
-            let step = Step { phase, operation, rejected: false };
+            let step = AdmissionStep { phase, operation, rejected: false };
             let share = took / self.shares[phase as usize][operation as usize].max(1);
             let Some((last, _)) = rejected else {
                 self.metrics.pass(step, share);
@@ -231,7 +231,11 @@ impl Chain {
             for (number, _) in called.filter(|(_, plug_in)| {
                 matches!(plug_in.share(phase, operation), Some(Share::OfPass))
             }) {
-                self.metrics.plug_in(number, Step { rejected: number == last, ..step }, share);
+                self.metrics.plug_in(
+                    number,
+                    AdmissionStep { rejected: number == last, ..step },
+                    share,
+                );
             }
         }
         rejected.map_or(Ok(()), |(_, failure)| Err(failure))

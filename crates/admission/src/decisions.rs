@@ -3,7 +3,7 @@
 //! decision is known.
 
 use keelson_auth::{Attributes, Authorizer, SERVICE_ACCOUNT_PREFIX, Selectors, User, long_work};
-use keelson_cel::{Check, Decision, Target};
+use keelson_cel::{Check, CheckTarget, Decision};
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::{Failure, GroupVersionResource, Str, selector};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -106,11 +106,11 @@ impl keelson_cel::Authorizer for Decisions {
 fn attributes(check: &Check) -> Attributes {
     let verb = check.verb.clone();
     let resource = match &check.target {
-        Target::Path(path) => {
+        CheckTarget::Path(path) => {
             let path = path.to_string();
             return Attributes { verb, non_resource: true, path, ..Attributes::default() };
         }
-        Target::Resource(resource) => resource,
+        CheckTarget::Resource(resource) => resource,
     };
     let selectors = Selectors {
         labels: Some(&resource.label_selector)

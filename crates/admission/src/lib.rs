@@ -27,7 +27,7 @@ pub use config::{ConfigError, ImagePolicyConfig, PlugInConfig};
 pub use configurations::Configurations;
 pub use decisions::Decisions;
 pub use match_conditions::{MatchConditions, Matched};
-pub use metrics::{Metrics, Phase, Step};
+pub use metrics::{AdmissionStep, Metrics, Phase};
 pub use plug_ins::{
     Amounts, AwaitedDependency, ClusterTrustBundleAttest, ImagePolicyWebhook,
     NAMESPACE_AUTO_PROVISION, OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle,

@@ -44,7 +44,7 @@ impl Phase {
 
 /// One step of admission, or one plug-in in it.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct AdmissionStep {
     /// What it does with the object.
     pub phase: Phase,
     /// The operation of the request.
@@ -53,7 +53,7 @@ pub struct Step {
     pub rejected: bool,
 }
 
-impl Step {
+impl AdmissionStep {
     /// Number of combinations of phase, operation and rejection.
     const NUMBER: usize = 2 * Operation::ALL.len() * 2;
 
@@ -62,12 +62,12 @@ impl Step {
         (phase * Operation::ALL.len() + self.operation as usize) * 2 + usize::from(self.rejected)
     }
 
-    fn all() -> impl Iterator<Item = Step> {
+    fn all() -> impl Iterator<Item = AdmissionStep> {
         let operations = Phase::ALL
             .into_iter()
             .flat_map(|phase| Operation::ALL.into_iter().map(move |operation| (phase, operation)));
         operations.flat_map(|(phase, operation)| {
-            [false, true].map(|rejected| Step { phase, operation, rejected })
+            [false, true].map(|rejected| AdmissionStep { phase, operation, rejected })
         })
     }
 
@@ -100,12 +100,12 @@ pub(crate) enum Share {
 }
 
 /// Histograms by step, created on first use.
-type StepSeconds = [OnceLock<Histogram>; Step::NUMBER];
+type StepSeconds = [OnceLock<Histogram>; AdmissionStep::NUMBER];
 
 /// Metrics of admission.
 #[derive(Debug)]
 pub struct Metrics {
-    /// By plug-in and [`Step::index`].
+    /// By plug-in and [`AdmissionStep::index`].
     plug_ins: Box<[PlugInSeconds]>,
     /// Indexes and names of plug-ins, sorted by name.
     names: Vec<(usize, &'static str)>,
@@ -114,7 +114,7 @@ pub struct Metrics {
     passes: StepSeconds,
     /// Steps without webhooks and policies.
     idle: StepSeconds,
-    /// By [`Step::index`].
+    /// By [`AdmissionStep::index`].
     steps: StepSeconds,
     webhooks: SeriesMap<WebhookSeconds>,
     webhook_requests: SeriesMap<Counter>,
@@ -133,8 +133,9 @@ impl Metrics {
     ) -> Metrics {
         let mut names: Vec<_> = plug_ins.enumerate().collect();
         names.sort_by_key(|(_, name)| *name);
-        let steps = (0..names.len()).flat_map(|number| Step::all().map(move |step| (number, step)));
-        let of_step = |(number, step): (usize, Step)| PlugInSeconds {
+        let steps = (0..names.len())
+            .flat_map(|number| AdmissionStep::all().map(move |step| (number, step)));
+        let of_step = |(number, step): (usize, AdmissionStep)| PlugInSeconds {
             own: OnceLock::new(),
             share: share(number, step.phase, step.operation).filter(|_| !step.rejected),
         };
@@ -154,29 +155,30 @@ impl Metrics {
     }
 
     /// Records one plug-in in a step.
-    pub(crate) fn plug_in(&self, number: usize, step: Step, took: Duration) {
-        let seconds = &self.plug_ins[number * Step::NUMBER + step.index()].own;
+    pub(crate) fn plug_in(&self, number: usize, step: AdmissionStep, took: Duration) {
+        let seconds = &self.plug_ins[number * AdmissionStep::NUMBER + step.index()].own;
         seconds.get_or_init(|| Box::new(step_histogram())).observe_duration(took);
     }
 
     /// Records all plug-ins that take part in a step; `took` is the share of each.
-    pub(crate) fn pass(&self, step: Step, took: Duration) {
+    pub(crate) fn pass(&self, step: AdmissionStep, took: Duration) {
         self.passes[step.index()].get_or_init(step_histogram).observe_duration(took);
     }
 
     /// Records a step without webhooks and policies.
-    pub(crate) fn idle(&self, step: Step) {
+    pub(crate) fn idle(&self, step: AdmissionStep) {
         self.idle[step.index()].get_or_init(step_histogram).observe_duration(Duration::ZERO);
     }
 
     /// Records a step: all plug-ins of a phase.
-    pub fn step(&self, step: Step, begun: Instant) {
+    pub fn step(&self, step: AdmissionStep, begun: Instant) {
         self.steps[step.index()].get_or_init(step_histogram).observe_duration(begun.elapsed());
     }
 
     /// Returns the durations of a plug-in in a step, if it took part in any.
-    fn plug_in_seconds(&self, number: usize, step: Step) -> Option<Histogram> {
-        let PlugInSeconds { own, share } = &self.plug_ins[number * Step::NUMBER + step.index()];
+    fn plug_in_seconds(&self, number: usize, step: AdmissionStep) -> Option<Histogram> {
+        let PlugInSeconds { own, share } =
+            &self.plug_ins[number * AdmissionStep::NUMBER + step.index()];
         let shared = share.and_then(|share| match share {
             Share::OfPass => self.passes[step.index()].get(),
             Share::OfIdle => self.idle[step.index()].get(),
@@ -243,7 +245,7 @@ impl Metrics {
     pub fn write(&self, out: &mut Exposition) {
         let mut text = out.family(&described::PLUG_IN_SECONDS);
         for &(number, name) in &self.names {
-            for step in Step::all() {
+            for step in AdmissionStep::all() {
                 if let Some(seconds) = self.plug_in_seconds(number, step) {
                     let [operation, rejected, phase] = step.labels();
                     text.histogram(&[name, operation, rejected, phase], &seconds);
@@ -252,7 +254,7 @@ impl Metrics {
         }
         drop(text);
         let mut text = out.family(&described::STEP_SECONDS);
-        for step in Step::all() {
+        for step in AdmissionStep::all() {
             if let Some(seconds) = self.steps[step.index()].get() {
                 text.histogram(&step.labels(), seconds);
             }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use keelson_auth::{FrontProxy, User};
 use keelson_egress::{Identity, Peer, Route, Trust};
-use keelson_registry::RemoteServer;
+use keelson_resources::RemoteServer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 const USER: HeaderName = HeaderName::from_static("x-remote-user");

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use keelson_auth::{MASTERS, User};
 use keelson_egress::{Egress, Identity, Request};
 use keelson_meta::{Str, Value};
-use keelson_registry::RemoteServer;
+use keelson_resources::RemoteServer;
 use keelson_schema::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

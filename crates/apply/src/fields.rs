@@ -10,7 +10,7 @@ mod key;
 mod text;
 
 pub use element::{Element, Key, compare_values, equal_values};
-pub use filter::{Filter, Pattern, Step};
+pub use filter::{Filter, Pattern, PatternElement};
 pub use key::DecodeError;
 
 use std::cmp::Ordering;

@@ -101,10 +101,10 @@ fn filters_exclude_trees_and_include_patterns() {
     );
     let mut resources = all();
     let pattern = vec![
-        Step::Field("spec".into()),
-        Step::Field("c".into()),
-        Step::Any,
-        Step::Field("r".into()),
+        PatternElement::Field("spec".into()),
+        PatternElement::Field("c".into()),
+        PatternElement::Any,
+        PatternElement::Field("r".into()),
     ];
     Filter::Include(vec![pattern]).apply(&mut resources);
     check(

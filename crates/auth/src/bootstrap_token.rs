@@ -5,7 +5,7 @@ use crate::{AUTHENTICATED, Objects, User};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::{Object, Str, Timestamp};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 const ID_CHARACTERS: usize = 6;
@@ -17,9 +17,9 @@ const GROUP: &str = "system:bootstrappers";
 const GROUP_CHARACTERS_MAX: usize = 256;
 
 /// Authenticates bootstrap tokens.
-#[derive(Default)]
 pub struct BootstrapTokens {
-    objects: OnceLock<Arc<dyn Objects>>,
+    /// The reader of Secrets.
+    objects: Arc<dyn Objects>,
 }
 
 impl std::fmt::Debug for BootstrapTokens {
@@ -29,25 +29,27 @@ impl std::fmt::Debug for BootstrapTokens {
 }
 
 impl BootstrapTokens {
-    /// Attaches the reader of Secrets. Before this, no token is valid.
-    pub fn attach(&self, objects: Arc<dyn Objects>) {
-        let _ = self.objects.set(objects);
+    /// Returns the authenticator of the tokens in these Secrets.
+    pub fn new(objects: Arc<dyn Objects>) -> BootstrapTokens {
+        BootstrapTokens { objects }
     }
 
     /// Returns the user of a token; `None` if the token is malformed, unknown or expired.
     pub async fn authenticate(&self, token: &str, now: Timestamp) -> Option<User> {
-        let (id, secret) = token.split_once('.')?;
-        if !is_word(id, ID_CHARACTERS) || !is_word(secret, SECRET_CHARACTERS) {
-            return None;
-        }
-        let objects = self.objects.get()?;
-        if let Some(lag) = objects.lag() {
+        let (id, secret) = id_and_secret(token)?;
+        if let Some(lag) = self.objects.lag() {
             lag.await.ok()?;
         }
         let name = format!("bootstrap-token-{id}");
-        let stored = objects.get(("", "secrets"), NAMESPACE, &name).ok()??;
+        let stored = self.objects.get(("", "secrets"), NAMESPACE, &name).ok()??;
         user(&stored, id, secret, now)
     }
+}
+
+/// Returns the parts of a token; `None` if it is malformed.
+fn id_and_secret(token: &str) -> Option<(&str, &str)> {
+    let (id, secret) = token.split_once('.')?;
+    (is_word(id, ID_CHARACTERS) && is_word(secret, SECRET_CHARACTERS)).then_some((id, secret))
 }
 
 /// The Secret of a bootstrap token.
@@ -192,12 +194,12 @@ mod tests {
         check(&[("deletionTimestamp", "2026-01-01T00:00:00Z")], None);
     }
 
-    #[tokio::test]
-    async fn malformed_tokens_have_no_user() {
-        let tokens = BootstrapTokens::default();
+    #[test]
+    fn malformed_tokens_have_no_parts() {
+        assert_eq!(id_and_secret("abcdef.0123456789abcdef"), Some((ID, SECRET)));
         for token in ["", "abcdef", "abcdef.", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde/"]
         {
-            assert_eq!(tokens.authenticate(token, Timestamp::new(0, 0)).await, None);
+            assert_eq!(id_and_secret(token), None, "{token}");
         }
     }
 }

@@ -8,12 +8,11 @@ use keelson_aggregation::Probes;
 use keelson_auth::Permit;
 use keelson_kinds::api_services::{Available, is_local, local, set_available};
 use keelson_meta::{Failure, Object, Str, Value, value};
-use keelson_registry::api_table::by_priority;
+use keelson_records::Entry;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
-use keelson_registry::{
-    Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, RemoteGroup, RemoteServer,
-    RemoteVersion, Subresource, Target,
-};
+use keelson_registry::{InformerEvent, InformerScope, NewObject, Registry, Subresource, Target};
+use keelson_resources::api_table::by_priority;
+use keelson_resources::{Kind, RemoteGroup, RemoteServer, RemoteVersion};
 use keelson_schema::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

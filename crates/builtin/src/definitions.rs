@@ -10,12 +10,12 @@ pub use controller::run;
 use keelson_auth::Permit;
 use keelson_kinds::definitions::{has_condition, set_approval, set_condition};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value};
-use keelson_registry::api_table::by_priority;
+use keelson_records::Entry;
 use keelson_registry::options::WriteOptions;
-use keelson_registry::producer::{DefinedVersion, Definition};
-use keelson_registry::{
-    Entry, NewObject, Registry, ScalePaths, SchemaText, Subresource, Target, path_members,
-};
+use keelson_registry::{NewObject, Registry, ScalePaths, Subresource, Target, path_members};
+use keelson_resources::SchemaText;
+use keelson_resources::api_table::by_priority;
+use keelson_resources::producer::{DefinedVersion, Definition};
 use keelson_schema::json;
 use keelson_schema::structural::{LazyStructural, Structural};
 use keelson_schema::tables::CustomColumns;
@@ -210,15 +210,18 @@ fn serve_definition(
         kind.checks.iter().for_each(|checks| checks.rules.follow(entry, &checks.version));
         return;
     }
-    let mut defined = producer_definition(entry, definition, since);
+    let defined = producer_definition(entry, definition, since);
     let conversion = definition.at(&["spec", "conversion"]);
-    if conversion.and_then(|conversion| conversion.str_at(&["strategy"])) == Some("Webhook")
-        && let Some(webhook) = conversion.and_then(|conversion| conversion.get("webhook"))
-    {
-        let webhooks = registry.options.conversion_webhooks.as_ref();
-        defined.webhook = webhooks.map(|webhooks| Arc::new(webhooks.webhook(webhook)));
-    }
-    if let Err(error) = registry.serve(&defined) {
+    let conversion = conversion.filter(|given| given.str_at(&["strategy"]) == Some("Webhook"));
+    let config = conversion.and_then(|conversion| conversion.get("webhook"));
+    let webhook = config.zip(registry.options.conversion_webhooks.as_ref());
+    let served = match webhook {
+        Some((config, webhooks)) => {
+            registry.serve_converted(&defined, Arc::new(webhooks.webhook(config)))
+        }
+        None => registry.serve(&defined),
+    };
+    if let Err(error) = served {
         tracing::warn!(%error, name = definition.name(), "definition cannot be served");
     }
 }
@@ -363,7 +366,6 @@ fn producer_definition(entry: &Entry, definition: &Object, since: Option<Revisio
         versions: versions.collect(),
         storage_version: keelson_kinds::definitions::storage_version(definition),
         since,
-        webhook: None,
         definition: Some((Str::new(definition.uid()), definition.generation())),
         group,
         kind,

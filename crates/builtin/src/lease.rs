@@ -3,8 +3,9 @@
 
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Str, value};
+use keelson_records::Entry;
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Entry, NewObject, Registry, Subresource, Target};
+use keelson_registry::{NewObject, Registry, Subresource, Target};
 use keelson_store::Revision;
 use std::time::Duration;
 use tokio::time::Instant;

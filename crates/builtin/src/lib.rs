@@ -14,7 +14,6 @@ mod component_statuses;
 pub mod definitions;
 mod ensure;
 mod escalation;
-mod etcd_codec;
 mod events;
 mod eviction;
 pub mod flow_control;
@@ -22,21 +21,16 @@ mod keyed_mutex;
 pub mod kubernetes_endpoints;
 mod lease;
 mod quota;
-mod record_checker;
 mod reviews;
 pub mod services;
 mod signers;
-mod stored_resources;
 mod streams;
 mod token_request;
 
 pub use bootstrap::{default_rules, first_address};
-pub use etcd_codec::{EncodeError, EtcdCodec};
 pub use lease::{Candidate, campaign, resign};
-pub use record_checker::RecordChecker;
 pub use reviews::TokenReviews;
-pub use services::{PortLeaks, Services};
-pub use stored_resources::StoredResources;
+pub use services::{OTHER_RECORDS, PortLeaks, Services};
 pub use token_request::TokenRequests;
 
 use binding::Bindings;
@@ -150,14 +144,14 @@ fn hooks(
     let requests = KindHooks { guard: Some(Arc::new(Signers)), ..KindHooks::default() };
     let claims = KindHooks { guard: Some(Arc::new(ClaimStatus)), ..KindHooks::default() };
     let mut kinds = vec![
-        ("resource.k8s.io", "resourceclaims", claims),
-        ("", "pods", pods),
-        ("", "serviceaccounts", accounts),
-        ("", "services", services),
-        ("", "nodes", nodes),
-        ("certificates.k8s.io", "certificatesigningrequests", requests),
+        ("resource.k8s.io", "resourceclaims", Arc::new(claims)),
+        ("", "pods", Arc::new(pods)),
+        ("", "serviceaccounts", Arc::new(accounts)),
+        ("", "services", Arc::new(services)),
+        ("", "nodes", Arc::new(nodes)),
+        ("certificates.k8s.io", "certificatesigningrequests", Arc::new(requests)),
     ];
-    let grants = KindHooks { guard: Some(Arc::new(Escalation)), ..KindHooks::default() };
+    let grants = Arc::new(KindHooks { guard: Some(Arc::new(Escalation)), ..KindHooks::default() });
     for resource in ["roles", "clusterroles", "rolebindings", "clusterrolebindings"] {
         kinds.push((rbac::GROUP, resource, grants.clone()));
     }

@@ -7,7 +7,7 @@ mod pool;
 mod ports;
 mod repair;
 
-pub(crate) use pool::{PORTS_KEY, check_ports};
+pub use pool::OTHER_RECORDS;
 pub use ports::PortLeaks;
 pub use repair::run;
 

@@ -3,8 +3,9 @@
 use crate::follower::{Follower, Followers};
 use crate::publish::publish;
 use crate::resource::Loaded;
-use crate::{Entry, PrefixMap, Resource, Snapshot, custom_prefix, get_by_prefix};
+use crate::{Resource, Snapshot};
 use bytes::Bytes;
+use keelson_records::{Entry, PrefixMap, custom_prefix, get_by_prefix};
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -513,7 +514,7 @@ fn apply(shared: &Shared, batch: &Batch, pending: &mut PendingWakes) {
 mod tests {
     use super::*;
     use crate::CursorError;
-    use crate::entry::tests::{PREFIX, stored};
+    use crate::test_objects::{PREFIX, stored};
     use keelson_store::{Model, Op, Txn, TxnOutcome};
 
     /// Writes an object and returns the revision.

@@ -7,8 +7,8 @@
 //! from the version after the change. When that version was replaced in turn, it is rebuilt from
 //! the change that replaced it.
 
-use crate::Entry;
 use bytes::Bytes;
+use keelson_records::Entry;
 use keelson_store::Revision;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -464,8 +464,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::tests::{PREFIX, stored_with};
     use crate::random::Random;
+    use crate::test_objects::{PREFIX, stored_with};
     use std::collections::BTreeMap;
 
     /// Returns a version of an object of about 2 kB, similar to the others of its key.

@@ -4,8 +4,7 @@
 //! built on demand, for large resources whose lists selected the same label a few times. The number
 //! of indexes is limited; a new one replaces the oldest.
 
-use crate::tree::{HasSortKey, SortKey, Tree, order};
-use crate::{Entry, starts_with};
+use keelson_records::{Entry, HasSortKey, SortKey, Tree, order, starts_with};
 use std::fmt;
 use std::sync::Arc;
 
@@ -150,7 +149,7 @@ impl Scans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::tests::{PREFIX, stored};
+    use crate::test_objects::{PREFIX, stored};
     use keelson_store::{Event, Revision};
 
     fn entry(key: &str, labels: &[(&str, &str)], revision: u64) -> Entry {

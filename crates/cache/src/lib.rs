@@ -1,7 +1,7 @@
 //! Latest state and recent history of every resource. Reads are served from here and never from the
 //! store.
 //!
-//! - An object is kept as the bytes that GET, LIST and WATCH send ([`Entry`]); selectors read
+//! - An object is kept as the bytes that GET, LIST and WATCH send ([`Entry`](keelson_records::Entry)); selectors read
 //!   labels and fields from the same buffer.
 //! - The objects of a resource are a persistent ordered set: a [`Snapshot`] is O(1) and never
 //!   changes.
@@ -13,24 +13,18 @@
 //! - Every read has a known revision: see [`Cache::revision`] and [`Cache::wait`].
 
 mod cache;
-mod difference;
-mod entry;
 mod follower;
 mod history;
 mod index;
-mod prefix_map;
 mod publish;
 #[cfg(test)]
 mod random;
 mod resource;
-mod tree;
-mod varint;
+#[cfg(test)]
+mod test_objects;
 
 pub use cache::{Cache, CacheError, StartError};
-pub use entry::{ENCRYPTED, Entry, NOT_DECRYPTED, Record, RecordError, is_unreadable, unreadable};
 pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use index::Term;
-pub use prefix_map::{PrefixMap, custom_prefix, get_by_prefix, starts_with};
 pub use resource::{Cursor, CursorError, Resource, Snapshot};
-pub use tree::{HasSortKey, Range, SortKey, Tree};

@@ -1,13 +1,10 @@
 //! [`Resource`]: the objects of one resource and their recent changes, with [`Snapshot`] and
 //! [`Cursor`].
 
-use crate::entry::by_key;
 use crate::history::{Change, ChangeKind, History};
 use crate::index::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
 use crate::publish::publish;
-use crate::starts_with;
-use crate::tree::Tree;
-use crate::{Entry, RecordError};
+use keelson_records::{Entry, RecordError, Tree, by_key, starts_with};
 use keelson_store::{Event, KeyValue, Revision};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -479,7 +476,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::tests::{PREFIX, stored};
+    use crate::test_objects::{PREFIX, stored};
 
     /// Applies a write to the cache and returns its entry.
     fn applied(resource: &Resource, kv: &KeyValue) -> Entry {

@@ -19,21 +19,21 @@ pub struct Check {
     /// The verb.
     pub verb: Str,
     /// What the verb applies to.
-    pub target: Target,
+    pub target: CheckTarget,
 }
 
 /// What a check applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum CheckTarget {
     /// A non-resource path.
     Path(Str),
     /// A resource. Fields that the expression does not set are empty.
     Resource(Box<Resource>),
 }
 
-impl Default for Target {
+impl Default for CheckTarget {
     fn default() -> Self {
-        Target::Path(Str::default())
+        CheckTarget::Path(Str::default())
     }
 }
 

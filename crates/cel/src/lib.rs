@@ -66,7 +66,7 @@ mod unify;
 mod validate;
 mod value;
 
-pub use authorizer::{Authorizer, AuthorizerVal, Check, Decision, Resource, Target};
+pub use authorizer::{Authorizer, AuthorizerVal, Check, CheckTarget, Decision, Resource};
 pub use compile::{CompileError, Compiled};
 pub use cost_estimate::Estimate;
 pub use environment::{ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, Version};

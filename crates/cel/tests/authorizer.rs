@@ -1,7 +1,7 @@
 //! The authorizer library: expressions build checks, the caller's authorizer decides.
 
 use keelson_cel::{
-    Authorizer, Check, Decision, Environment, Limits, Resource, Target, Type, Val, Version,
+    Authorizer, Check, CheckTarget, Decision, Environment, Limits, Resource, Type, Val, Version,
 };
 
 /// Allows `get` of pods and of `/healthz`, and everything to the service account `ns/robot`.
@@ -13,8 +13,8 @@ impl Authorizer for Rules {
             return Decision { allowed: true, reason: "robot".into(), error: None };
         }
         let known = match &check.target {
-            Target::Path(path) => path == "/healthz",
-            Target::Resource(resource) => {
+            CheckTarget::Path(path) => path == "/healthz",
+            CheckTarget::Resource(resource) => {
                 **resource
                     == Resource {
                         group: "apps".into(),

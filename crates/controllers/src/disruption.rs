@@ -11,7 +11,9 @@ use keelson_meta::time::GoDuration;
 use keelson_meta::{
     Failure, GroupVersion, Map, Object, Reason, Status, Str, Timestamp, Value, value,
 };
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
+use keelson_resources::Kind;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -10,7 +10,9 @@ mod trigger;
 use keelson_loops::pods;
 use keelson_loops::queue::Queue;
 use keelson_meta::{Object, Str, Value, ip};
-use keelson_registry::{Entry, InformerEvent, Kind, Registry};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, Registry};
+use keelson_resources::Kind;
 use std::collections::HashMap;
 use std::sync::Mutex;
 

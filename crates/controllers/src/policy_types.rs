@@ -106,7 +106,7 @@ fn type_check(registry: &Registry, policy: &Object) -> Vec<Value> {
 /// Returns a compiler for each kind that a policy names.
 fn compilers(registry: &Registry, policy: &Object) -> Vec<(GroupVersionKind, Compiler)> {
     let declared = |kind: &GroupVersionKind, name: &str| -> Option<Type> {
-        registry.decl_type(kind, name).map(|decl_type| decl_type.ty())
+        registry.api().decl_type(&registry.catalogue, kind, name).map(|decl_type| decl_type.ty())
     };
     let params = policy.at(&["spec", "paramKind"]).filter(|kind| !kind.is_null());
     let has_params = params.is_some();

@@ -6,7 +6,9 @@ use keelson_loops::client::{Client, ignore_terminating};
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Value};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
+use keelson_resources::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -8,7 +8,9 @@ use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
 use keelson_meta::time::GoDuration;
 use keelson_meta::{Failure, Object, Str, Timestamp};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope, Registry};
+use keelson_resources::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ pub use demand::{Demand, Period};
 pub use estimate::{LIST_SEATS_MAX, MUTATION_SEATS_MAX, Work, list_work, mutation_work, seats_max};
 pub use level::{Arrival, Level, QueueDump, Rejection, Seat, Started, Ticket};
 pub use retry_after::RetryAfter;
-pub use schema::{FlowSchema, LevelSpec, Request, Shape, Target};
+pub use schema::{FlowSchema, LevelSpec, Request, RequestTarget, Shape};
 pub use shards::{Flow, HAND_MAX};
 
 /// Nanoseconds since a fixed moment.

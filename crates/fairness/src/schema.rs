@@ -15,12 +15,12 @@ pub struct Request<'a> {
     /// Its verb; of a non-resource path, the lower-case method.
     pub verb: &'a str,
     /// What it is for.
-    pub target: Target<'a>,
+    pub target: RequestTarget<'a>,
 }
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug)]
-pub enum Target<'a> {
+pub enum RequestTarget<'a> {
     /// A resource.
     Resource {
         /// Its API group.
@@ -146,7 +146,7 @@ impl FlowSchema {
     pub fn distinguisher<'a>(&self, request: &Request<'a>) -> &'a str {
         match (self.distinguisher, request.target) {
             (Distinguisher::User, _) => &request.user.name,
-            (Distinguisher::Namespace, Target::Resource { namespace, .. }) => namespace,
+            (Distinguisher::Namespace, RequestTarget::Resource { namespace, .. }) => namespace,
             (Distinguisher::Nothing | Distinguisher::Namespace, _) => "",
         }
     }
@@ -186,8 +186,12 @@ impl Rule {
             return false;
         }
         match request.target {
-            Target::Path(path) => self.paths.iter().any(|rule| rule.matches(request.verb, path)),
-            Target::Resource { .. } => self.resources.iter().any(|rule| rule.matches(request)),
+            RequestTarget::Path(path) => {
+                self.paths.iter().any(|rule| rule.matches(request.verb, path))
+            }
+            RequestTarget::Resource { .. } => {
+                self.resources.iter().any(|rule| rule.matches(request))
+            }
         }
     }
 }
@@ -231,7 +235,8 @@ impl ResourceRule {
     }
 
     fn matches(&self, request: &Request<'_>) -> bool {
-        let Target::Resource { group, resource, subresource, namespace } = request.target else {
+        let RequestTarget::Resource { group, resource, subresource, namespace } = request.target
+        else {
             return false;
         };
         self.verbs.contain(request.verb)

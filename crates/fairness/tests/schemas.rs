@@ -1,6 +1,6 @@
 //! Which requests a FlowSchema matches, and how objects are read.
 
-use keelson_fairness::{FlowSchema, LevelSpec, Request, Shape, Target};
+use keelson_fairness::{FlowSchema, LevelSpec, Request, RequestTarget, Shape};
 use keelson_meta::{Object, Str, User, Value, value};
 
 fn object(value: Value) -> Object {
@@ -28,7 +28,7 @@ fn everyone() -> Value {
 }
 
 fn path<'a>(user: &'a User, path: &'a str) -> Request<'a> {
-    Request { user, verb: "get", target: Target::Path(path) }
+    Request { user, verb: "get", target: RequestTarget::Path(path) }
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn rules_for_resources_match_all_parts() {
     let bob = user("bob", &[]);
     let check = |rule: Value, asked: (&str, &str, &str, &str, &str), want: bool| {
         let (verb, group, resource, subresource, namespace) = asked;
-        let target = Target::Resource { group, resource, subresource, namespace };
+        let target = RequestTarget::Resource { group, resource, subresource, namespace };
         let request = Request { user: &bob, verb, target };
         let schema = schema(everyone(), ("resourceRules", rule.clone()));
         assert_eq!(schema.matches(&request), want, "{rule:?} {asked:?}");
@@ -127,8 +127,12 @@ fn flows_are_distinguished_by_user_or_namespace() {
         let spec = value!({"distinguisherMethod": {"type": by}});
         let schema = FlowSchema::read(&object(value!({"spec": (spec)})));
         let bob = user("bob", &[]);
-        let target =
-            Target::Resource { group: "", resource: "pods", subresource: "", namespace: "n" };
+        let target = RequestTarget::Resource {
+            group: "",
+            resource: "pods",
+            subresource: "",
+            namespace: "n",
+        };
         let request = Request { user: &bob, verb: "get", target };
         assert_eq!(schema.distinguisher(&request), want);
         let want = if want == "n" { "" } else { want };

@@ -73,7 +73,6 @@ fn definition(number: usize) -> Definition {
         namespaced: true,
         since: None,
         definition: None,
-        webhook: None,
         storage_version: "v1".into(),
         versions: vec![version],
     }

@@ -5,8 +5,8 @@ use crate::etcd::Answering;
 use crate::private_files;
 use crate::start_error::{StartError, with_causes};
 use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
-use keelson_builtin::EtcdCodec;
 use keelson_encryption::Encryption;
+use keelson_resources::EtcdCodec;
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
 use keelson_store_etcd::EtcdStore;
 use std::path::PathBuf;
@@ -82,13 +82,13 @@ fn open_embedded(folder: PathBuf, flag: &str) -> Result<(Arc<dyn Store>, Engine)
     private_files::ensure_private_folder(&folder)
         .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;
     let mut options = EmbeddedOptions::new(folder);
-    options.make_placeholder = Some(keelson_registry::unreadable_record);
+    options.make_placeholder = Some(keelson_records::unreadable);
     let store = Embedded::open(options).map_err(|error| open_error(flag, &error))?;
     Ok(embedded(store))
 }
 
 /// Returns the name of the folder that has the data of a prefix in etcd's place.
-fn folder_name(prefix: &str) -> String {
+pub(crate) fn folder_name(prefix: &str) -> String {
     let name = prefix.trim_matches('/').bytes().map(|byte| match byte {
         byte if byte.is_ascii_alphanumeric() => (byte as char).to_string(),
         byte => format!("_{byte:02x}"),

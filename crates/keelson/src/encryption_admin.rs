@@ -3,10 +3,11 @@
 
 use crate::backend::Backend;
 use bytes::Bytes;
-use keelson_builtin::StoredResources;
 use keelson_encryption::{Encryption, key_of};
 use keelson_meta::{Failure, Map, Status, Value};
-use keelson_registry::{Registry, is_unreadable};
+use keelson_records::is_unreadable;
+use keelson_registry::Registry;
+use keelson_resources::StoredResources;
 use keelson_server::ExtraPath;
 use keelson_store::{Compare, KeyValue, Lease, Op, Range, Store, Txn, key_after};
 use std::collections::BTreeMap;

@@ -58,21 +58,43 @@ impl Etcd {
         }
     }
 
+    /// Waits for a cluster, or for the program in etcd's place, whose folder is used instead.
     pub(crate) async fn open(&self) -> Result<Answering, StartError> {
-        let options = EtcdOptions {
+        let options = self.options()?;
+        self.retry(async || {
+            if let Some(folder) = etcd_stand_in::folder_behind(&self.servers).await {
+                return Ok(Answering::StandIn(folder));
+            }
+            EtcdStore::open(options.clone()).await.map(Answering::Cluster)
+        })
+        .await
+    }
+
+    /// Waits for what speaks etcd's protocol, whatever program it is.
+    pub(crate) async fn open_cluster(&self) -> Result<Arc<EtcdStore>, StartError> {
+        let options = self.options()?;
+        self.retry(async || EtcdStore::open(options.clone()).await).await
+    }
+
+    fn options(&self) -> Result<EtcdOptions, StartError> {
+        Ok(EtcdOptions {
             tls: self.tls()?,
             prefix: self.key_prefix()?,
             lease_reuse: self.lease_reuse,
             ..EtcdOptions::new(self.servers.clone())
-        };
+        })
+    }
+
+    /// Repeats an attempt until it succeeds, cannot succeed, or the time for the start is over.
+    async fn retry<T>(
+        &self,
+        attempt: impl AsyncFn() -> Result<T, OpenError>,
+    ) -> Result<T, StartError> {
         let began = Instant::now();
         let mut last_logged = None;
         loop {
-            if let Some(folder) = etcd_stand_in::folder_behind(&self.servers).await {
-                return Ok(Answering::StandIn(folder));
-            }
-            let error = match EtcdStore::open(options.clone()).await {
-                Ok(store) => return Ok(Answering::Cluster(store)),
+            let error = match attempt().await {
+                Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
             let is_retryable = matches!(&error, OpenError::Unreachable { is_retryable: true, .. });

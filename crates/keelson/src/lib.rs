@@ -24,6 +24,7 @@ mod election;
 mod encryption;
 mod encryption_admin;
 mod etcd;
+mod etcd_data;
 mod etcd_stand_in;
 mod event_ttl;
 pub mod feature_gates;
@@ -60,6 +61,7 @@ pub use encryption_admin::{
     KeyCounts, ROTATE_PATH, STATUS_PATH as ENCRYPTION_PATH, count_key, key_list, resource_name,
 };
 pub use etcd::Etcd;
+pub use etcd_data::EtcdData;
 pub use etcd_stand_in::{EtcdAddress, EtcdStandIn};
 pub use files::raise_open_files;
 pub use front_proxy::FrontProxyOptions;
@@ -73,7 +75,8 @@ pub use keelson_audit::{
     Mode as AuditMode, Truncation as AuditTruncation,
 };
 pub use keelson_meta::time::Timestamp;
-pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock, producer};
+pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock};
+pub use keelson_resources::producer;
 pub use keelson_server::{BrowserOptions, CrossOrigins, Limits, TlsOptions};
 pub use keelson_store::Store;
 pub use keelson_workloads::Simulation;
@@ -89,4 +92,4 @@ pub use stored_values::Decrypter;
 pub use tls_files::NamedCertificate;
 pub use tracing_config::TracingOptions;
 pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};
-pub use validator::{Given, Validator, Verdict};
+pub use validator::{Validator, ValidatorInput, Verdict};

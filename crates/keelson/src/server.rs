@@ -24,7 +24,7 @@ use keelson_audit::Audit;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
 use keelson_builtin::{
-    Opened, Services, api_services, definitions, flow_control, kubernetes_endpoints,
+    Opened, Services, TokenRequests, api_services, definitions, flow_control, kubernetes_endpoints,
 };
 use keelson_controllers::{ClientTrust, Context};
 use keelson_egress::{Egress, Identity};
@@ -83,6 +83,20 @@ struct Background {
     shutdown: watch::Receiver<bool>,
 }
 
+/// Gives objects to what the registry needs to open, and which reads them itself: ends this cycle before anything can
+/// ask for a token or a service.
+fn attach(
+    registry: &Registry,
+    account_tokens: &Arc<ServiceAccountTokens>,
+    token_requests: &TokenRequests,
+    resolver: &ServiceResolver,
+) {
+    let objects = registry.objects_reader();
+    token_requests.attach(account_tokens.clone());
+    account_tokens.attach(objects.clone());
+    resolver.attach(objects);
+}
+
 /// The connections to nodes, pods and services.
 struct FarSide {
     egress: Arc<Egress>,
@@ -115,10 +129,8 @@ impl Builder {
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
         let current = CurrentFiles::new(pki, trust);
         let (pki, trust) = (current.pki.subscribe(), current.trust.subscribe());
-        let (account_tokens, objects) = (Arc::new(account_tokens?), registry.objects_reader());
-        token_requests.attach(account_tokens.clone());
-        account_tokens.attach(objects.clone());
-        resolver.attach(objects);
+        let account_tokens = Arc::new(account_tokens?);
+        attach(&registry, &account_tokens, &token_requests, &resolver);
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let root_ca = tls_files.root_ca(&pki.borrow())?;
         let (shutdown, shutdown_signal) = watch::channel(false);
@@ -372,8 +384,7 @@ impl Builder {
             authenticator = authenticator.with_remote_tokens(remote);
         }
         if self.bootstrap_token_auth {
-            let tokens = BootstrapTokens::default();
-            tokens.attach(registry.objects_reader());
+            let tokens = BootstrapTokens::new(registry.objects_reader());
             authenticator = authenticator.with_bootstrap_tokens(tokens);
         }
         let app = Arc::new(App {

@@ -2,9 +2,9 @@
 
 use crate::encryption::EncryptionFile;
 use bytes::Bytes;
-use keelson_builtin::{EtcdCodec, StoredResources};
 use keelson_encryption::{Encryption, Opened};
-use keelson_registry::{is_unreadable, unreadable_record};
+use keelson_records::{is_unreadable, unreadable as unreadable_record};
+use keelson_resources::{EtcdCodec, StoredResources};
 use keelson_store::{BoxFuture, DiskError, Transform};
 use std::path::Path;
 use std::sync::Arc;

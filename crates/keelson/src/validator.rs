@@ -13,7 +13,8 @@ use keelson_builtin::{Opened, definitions};
 use keelson_egress::Egress;
 use keelson_meta::{Failure, GroupVersion, GroupVersionKind, Reason, Status, Str, Value, value};
 use keelson_registry::options::{FieldValidation, WriteOptions};
-use keelson_registry::{Endpoint, Registry, Target};
+use keelson_registry::{Registry, Target};
+use keelson_resources::Endpoint;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
@@ -35,7 +36,7 @@ const PORT: u16 = 6443;
 
 /// An object to validate.
 #[derive(Clone, Debug)]
-pub struct Given<'a> {
+pub struct ValidatorInput<'a> {
     /// The object, parsed.
     pub value: &'a Value,
     /// Its text, in YAML or JSON, if a text has only it: duplicate fields are found in it.
@@ -97,7 +98,7 @@ impl Validator {
     /// Returns the verdict on each object, in their order, as if each were created in a cluster that has the
     /// namespaces that they use and all objects on which others depend, whatever the order. Those on which others
     /// depend must be valid themselves to count.
-    pub async fn validate(&self, given: &[Given<'_>]) -> Vec<Verdict> {
+    pub async fn validate(&self, given: &[ValidatorInput<'_>]) -> Vec<Verdict> {
         self.prepare(given).await;
         let mut verdicts = Vec::with_capacity(given.len());
         for one in given {
@@ -114,10 +115,10 @@ impl Validator {
     }
 
     /// Stores what others depend on. What cannot be stored is not there for them; its own verdict tells why.
-    async fn prepare(&self, given: &[Given<'_>]) {
+    async fn prepare(&self, given: &[ValidatorInput<'_>]) {
         self.store_namespaces(given).await;
         let parameters = order::parameter_kinds(given);
-        let mut others: Vec<(usize, &Given<'_>)> = vec![];
+        let mut others: Vec<(usize, &ValidatorInput<'_>)> = vec![];
         for one in given {
             if let Some(step) = order::step(one.value, &parameters) {
                 others.push((step, one));
@@ -137,7 +138,7 @@ impl Validator {
 
     /// Stores the namespaces, those that are given and those that are only named, with what a control loop makes
     /// in each.
-    async fn store_namespaces(&self, given: &[Given<'_>]) {
+    async fn store_namespaces(&self, given: &[ValidatorInput<'_>]) {
         let mut names: BTreeSet<Str> =
             BTreeSet::from([self.namespace.clone(), NAMESPACE_DEFAULT.into()]);
         for one in given {
@@ -157,7 +158,7 @@ impl Validator {
             });
             for object in [namespace, account] {
                 // One that exists, or whose name is invalid, which the objects in it will hear.
-                let _ = self.create(&Given { value: &object, text: None }, false).await;
+                let _ = self.create(&ValidatorInput { value: &object, text: None }, false).await;
             }
         }
     }
@@ -171,7 +172,7 @@ impl Validator {
     }
 
     /// Creates an object, or checks by a dry run whether it could be. Returns the warnings.
-    async fn create(&self, given: &Given<'_>, dry_run: bool) -> Result<Vec<Str>, Failure> {
+    async fn create(&self, given: &ValidatorInput<'_>, dry_run: bool) -> Result<Vec<Str>, Failure> {
         let gvk = kind_of(given.value)?;
         let endpoint = self.endpoint(&gvk)?;
         let Some(kind) = &endpoint.kind else {

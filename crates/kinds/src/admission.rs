@@ -1,4 +1,4 @@
-//! Webhook configurations and admission policies.
+//! The kinds of `admissionregistration.k8s.io`: webhook configurations and admission policies.
 
 mod expressions;
 mod policies;
@@ -9,16 +9,119 @@ pub(super) use policies::{binding, mutating_policy, validating_policy};
 
 use self::expressions::Expressions;
 use super::check::{Field, child, children, default};
-use crate::strategy::Strategy;
+use crate::row::{Deprecation, Row};
+use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
 use keelson_meta::{ErrorList, Map, Object, SmallSet, Value, names};
 use std::collections::HashMap;
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "mutatingadmissionpolicies",
+        strategy: mutating_policy(Strategy {
+            generation: Generation::OnSpecChange,
+            unconditional_update: false,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            status_checks: &[Check::Rules],
+            standard_finalizers: false,
+            ..Strategy::GENERIC
+        }),
+        stored_version: Some("v1beta1"),
+        deprecations: &[Deprecation {
+            version: "v1alpha1",
+            since: 35,
+            until: Some(38),
+            replacement: None,
+        }],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "mutatingadmissionpolicybindings",
+        strategy: binding(
+            Strategy {
+                generation: Generation::OnSpecChange,
+                unconditional_update: false,
+                status_metadata: StatusMetadata::Keep,
+                update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+                status_checks: &[Check::Rules],
+                standard_finalizers: false,
+                ..Strategy::GENERIC
+            },
+            true,
+        ),
+        stored_version: Some("v1beta1"),
+        deprecations: &[Deprecation {
+            version: "v1alpha1",
+            since: 35,
+            until: Some(38),
+            replacement: None,
+        }],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "mutatingwebhookconfigurations",
+        strategy: mutating_webhooks(Strategy {
+            generation: Generation::OnSpecChangeStrict,
+            unconditional_update: false,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            status_checks: &[Check::Rules],
+            standard_finalizers: false,
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "validatingadmissionpolicies",
+        strategy: validating_policy(Strategy {
+            generation: Generation::OnSpecChange,
+            unconditional_update: false,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            status_checks: &[Check::Rules],
+            standard_finalizers: false,
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "validatingadmissionpolicybindings",
+        strategy: binding(
+            Strategy {
+                generation: Generation::OnSpecChange,
+                unconditional_update: false,
+                status_metadata: StatusMetadata::Keep,
+                update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+                status_checks: &[Check::Rules],
+                standard_finalizers: false,
+                ..Strategy::GENERIC
+            },
+            false,
+        ),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "validatingwebhookconfigurations",
+        strategy: validating_webhooks(Strategy {
+            generation: Generation::OnSpecChangeStrict,
+            unconditional_update: false,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            status_checks: &[Check::Rules],
+            standard_finalizers: false,
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+];
 
 const TIMEOUT_SECONDS: i64 = 10;
 const TIMEOUT_SECONDS_MAX: i64 = 30;
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// ValidatingWebhookConfigurations.
-pub(super) fn validating_webhooks(base: Strategy) -> Strategy {
+pub(super) const fn validating_webhooks(base: Strategy) -> Strategy {
     Strategy {
         default: |obj| children(&mut obj.root, "webhooks").for_each(default_webhook),
         validate: validate_webhooks,
@@ -27,7 +130,7 @@ pub(super) fn validating_webhooks(base: Strategy) -> Strategy {
 }
 
 /// MutatingWebhookConfigurations.
-pub(super) fn mutating_webhooks(base: Strategy) -> Strategy {
+pub(super) const fn mutating_webhooks(base: Strategy) -> Strategy {
     Strategy {
         default: |obj| {
             for webhook in children(&mut obj.root, "webhooks") {

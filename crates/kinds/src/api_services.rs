@@ -1,8 +1,22 @@
-//! APIServices: the group versions that this server or an aggregated one serves.
+//! The kinds of `apiregistration.k8s.io`: APIServices, the group versions that this server or an aggregated one serves.
 
 use super::check::{Field, child, default};
-use crate::strategy::Strategy;
+use crate::row::Row;
+use crate::strategy::{Check, StatusMetadata, Strategy};
 use keelson_meta::{ErrorList, Object, Value, names, value};
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[Row {
+    resource: "apiservices",
+    strategy: api_service(Strategy {
+        unconditional_update: false,
+        status_metadata: StatusMetadata::KeepUserFields,
+        update_checks: &[Check::MetadataChange, Check::Metadata, Check::Rules],
+        ..Strategy::GENERIC
+    }),
+    storage_prefix: "apiregistration.k8s.io/apiservices",
+    ..Row::PLAIN
+}];
 
 const PORT: i64 = 443;
 const GROUP_PRIORITY_MAX: i64 = 20_000;
@@ -10,7 +24,7 @@ const VERSION_PRIORITY_MAX: i64 = 1000;
 const STATUSES: &[&str] = &["True", "False", "Unknown"];
 
 /// APIServices.
-pub(super) fn api_service(base: Strategy) -> Strategy {
+pub(super) const fn api_service(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_path_segment,
         default: |service| {

@@ -1,23 +1,38 @@
-//! HorizontalPodAutoscalers and PodDisruptionBudgets.
+//! The kinds of `autoscaling`: HorizontalPodAutoscalers.
 
 mod metrics;
 
-use super::check::{Field, Go, GoMembers, NOT_NEGATIVE, as_go, child, default};
-use super::conditions;
-use super::workloads::{at_most_100_percent, count_or_percent};
+use super::check::{Field, NOT_NEGATIVE, child, default};
+use crate::gated_fields::{GatedField, GatedFields, gate};
 use crate::gates;
+use crate::row::Row;
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Feature, GroupVersion, Map, Object, Value, names, value};
+
+const GATED: &[GatedField] = &[gate(
+    Feature::HPAConfigurableTolerance,
+    &[&["behavior", "scaleUp", "tolerance"], &["behavior", "scaleDown", "tolerance"]],
+)];
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[Row {
+    resource: "horizontalpodautoscalers",
+    strategy: autoscaler(Strategy {
+        manages_converted_fields: true,
+        gated: &[GatedFields { root: &["spec"], fields: GATED }],
+        ..Strategy::GENERIC
+    }),
+    ..Row::PLAIN
+}];
 
 const CPU_PERCENT: i64 = 80;
 
 /// HorizontalPodAutoscalers.
-pub(super) fn autoscaler(base: Strategy) -> Strategy {
+pub(super) const fn autoscaler(base: Strategy) -> Strategy {
     Strategy {
         default: default_autoscaler,
         validate: |new, _| validate_autoscaler(new),
         validate_status: |new, _| validate_status(new),
-        manages_converted_fields: true,
         ..base
     }
 }
@@ -150,50 +165,4 @@ fn behavior(at: &Field<'_, '_>, errors: &mut ErrorList) {
             tolerance.invalid(errors, NOT_NEGATIVE);
         }
     }
-}
-
-/// PodDisruptionBudgets.
-pub(super) fn disruption_budget(base: Strategy) -> Strategy {
-    Strategy {
-        name_rule: names::name_is_path_segment,
-        validate: |new, _| validate_budget(new),
-        validate_status: |new, _| validate_budget_status(new),
-        ..base
-    }
-}
-
-fn validate_budget_status(new: &Object) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let status = Field::of(new, "status");
-    conditions::validate(&status.field("conditions"), &mut errors);
-    for name in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
-        status.field(name).not_negative(&mut errors);
-    }
-    errors
-}
-
-fn validate_budget(new: &Object) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let spec = Field::of(new, "spec");
-    let (min, max) = (spec.field("minAvailable"), spec.field("maxUnavailable"));
-    if min.is_set() && max.is_set() {
-        let words = "minAvailable and maxUnavailable cannot be both set";
-        const MEMBERS: GoMembers = &[
-            ("MinAvailable", Go::Pointer),
-            ("Selector", Go::Pointer),
-            ("MaxUnavailable", Go::Pointer),
-            ("UnhealthyPodEvictionPolicy", Go::Pointer),
-        ];
-        spec.invalid_as(&mut errors, as_go(spec.value, MEMBERS), words);
-    }
-    for at in [min, max] {
-        if at.is_set() {
-            count_or_percent(&at, &mut errors);
-            at_most_100_percent(&at, &mut errors);
-        }
-    }
-    spec.field("selector").label_selector(&mut errors);
-    let policies = &["AlwaysAllow", "IfHealthyBudget"];
-    spec.field("unhealthyPodEvictionPolicy").one_of_if_set(&mut errors, policies);
-    errors
 }

@@ -1,4 +1,4 @@
-//! Jobs and CronJobs.
+//! The kinds of `batch`: Jobs and CronJobs.
 
 mod policies;
 mod schedule;
@@ -6,12 +6,53 @@ mod selector;
 mod status;
 
 use super::check::{Field, child, children, default, default_empty};
-use super::pod;
+use crate::core::pod;
+use crate::core::pod::POD_SPEC;
 use crate::equality::{self, go};
-use crate::strategy::{GarbageCollection, Generation, Strategy};
+use crate::gated_fields::GatedFields;
+use crate::row::Row;
+use crate::strategy::{Check, GarbageCollection, Generation, SelectableField, Strategy};
 use keelson_meta::names;
 use keelson_meta::selector::Selector;
+use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "cronjobs",
+        strategy: cron_job(Strategy {
+            generation: Generation::OnSpecChange,
+            status_checks: &[Check::Rules],
+            gated: &[GatedFields {
+                root: &["spec", "jobTemplate", "spec", "template", "spec"],
+                fields: POD_SPEC,
+            }],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "jobs",
+        strategy: job(Strategy {
+            generation: Generation::OnSpecChange,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            garbage_collection: GarbageCollection::OrphanDependents,
+            labels_from_template: true,
+            fields: &[SelectableField {
+                name: "status.successful",
+                paths: &[&["status", "succeeded"]],
+                unset: "0",
+            }],
+            selector_error: Some(|field| {
+                format!("field label {} not supported for Job", quote(field))
+            }),
+            gated: &[GatedFields { root: &["spec", "template", "spec"], fields: POD_SPEC }],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+];
 
 const INDEXED_PARALLELISM_MAX: i64 = 100_000;
 const LARGE_COMPLETIONS: i64 = 100_000;
@@ -20,16 +61,13 @@ const FAILED_INDEXES_MAX: i64 = 100_000;
 const CRON_NAME_BYTES_MAX: usize = 52;
 
 /// Jobs.
-pub(super) fn job(base: Strategy) -> Strategy {
+pub(super) const fn job(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
-        garbage_collection: GarbageCollection::OrphanDependents,
         deletion_warning: Some(
             "child pods are preserved by default when jobs are deleted; set \
              propagationPolicy=Background to remove them or set propagationPolicy=Orphan to \
              suppress this warning",
         ),
-        labels_from_template: true,
         default: |obj| {
             default_job_spec(obj.object_mut("spec"));
             labels_from_template(obj);
@@ -52,9 +90,8 @@ pub(super) fn job(base: Strategy) -> Strategy {
 }
 
 /// CronJobs.
-pub(super) fn cron_job(base: Strategy) -> Strategy {
+pub(super) const fn cron_job(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default: default_cron_job,
         validate: validate_cron_job,
         warnings: pod::warnings::of_cron_job,
@@ -152,9 +189,9 @@ fn job_selector(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     }
     let template = spec.field("template");
     if let Ok(chosen) = Selector::from_object(selector.get_self())
-        && !super::workloads::selector_matches(&chosen, &template)
+        && !crate::core::replication::selector_matches(&chosen, &template)
     {
-        super::workloads::labels_do_not_match(&template, errors);
+        crate::core::replication::labels_do_not_match(&template, errors);
     }
 }
 

@@ -1,13 +1,59 @@
-//! CertificateSigningRequests.
+//! The kinds of `certificates.k8s.io`. The rules here are those of CertificateSigningRequests.
 
 mod trust;
 
 pub(super) use trust::{bundle, pod_request};
 
 use super::check::Field;
-use crate::strategy::{ResetFields, Strategy, SubresourceStrategy};
+use crate::row::{Deprecation, Row};
+use crate::strategy::{
+    Check, ResetFields, SelectableField, StatusMetadata, Strategy, SubresourceStrategy,
+};
 use keelson_meta::{ErrorList, FieldError, Object, Path, SmallSet, Str, User, Value, names};
 use std::collections::HashMap;
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "certificatesigningrequests",
+        strategy: signing_request(Strategy {
+            reset_fields: ResetFields::CertificateApproval,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            status_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange],
+            fields: &[SelectableField::new("spec.signerName", &[&["spec", "signerName"]])],
+            not_selectable: &["metadata.namespace"],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "clustertrustbundles",
+        strategy: bundle(Strategy {
+            unconditional_update: false,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            status_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange],
+            ..Strategy::GENERIC
+        }),
+        deprecations: &[Deprecation {
+            version: "v1alpha1",
+            since: 34,
+            until: Some(37),
+            replacement: None,
+        }],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "podcertificaterequests",
+        strategy: pod_request(Strategy {
+            unconditional_update: false,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            status_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+];
 
 const SECONDS_MIN: i64 = 600;
 const SIGNER_BYTES_MAX: usize = 571;
@@ -38,10 +84,9 @@ const USAGES: &[&str] = &[
 ];
 
 /// CertificateSigningRequests.
-pub(super) fn signing_request(base: Strategy) -> Strategy {
+pub(super) const fn signing_request(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_anything,
-        reset_fields: ResetFields::CertificateApproval,
         record_user: record_requester,
         prepare_update: |new, old| match old.get("spec").cloned() {
             Some(spec) => {

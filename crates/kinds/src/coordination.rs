@@ -1,22 +1,50 @@
-//! Leases and LeaseCandidates.
+//! The kinds of `coordination.k8s.io`: Leases and LeaseCandidates.
 
 use crate::check::Field;
+use crate::gated_fields::{GatedField, GatedFields, gate};
 use crate::gates;
+use crate::row::{Deprecation, Row};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Feature, Object, Value, names};
+
+const GATED_LEASE: &[GatedField] =
+    &[gate(Feature::CoordinatedLeaderElection, &[&["strategy"], &["preferredHolder"]])];
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "leasecandidates",
+        strategy: candidate(Strategy { unconditional_update: false, ..Strategy::GENERIC }),
+        deprecations: &[
+            Deprecation { version: "v1beta1", since: 36, until: Some(39), replacement: None },
+            Deprecation { version: "v1alpha2", since: 35, until: Some(38), replacement: None },
+        ],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "leases",
+        strategy: lease(Strategy {
+            create_on_update: true,
+            unconditional_update: false,
+            standard_finalizers: false,
+            gated: &[GatedFields { root: &["spec"], fields: GATED_LEASE }],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+];
 
 const OLDEST: &str = "OldestEmulationVersion";
 
 /// Leases.
-pub(super) fn lease(base: Strategy) -> Strategy {
+pub(super) const fn lease(base: Strategy) -> Strategy {
     Strategy { validate: |new, _| validate_lease(new), ..base }
 }
 
 /// LeaseCandidates.
-pub(super) fn candidate(base: Strategy) -> Strategy {
+pub(super) const fn candidate(base: Strategy) -> Strategy {
     Strategy {
         name_rule: |name, _| names::is_config_map_key(name),
-        unconditional_update: false,
         validate: |new, _| validate_candidate(new),
         validate_change: |new, old| {
             let mut errors = ErrorList::new();

@@ -29,13 +29,12 @@ use std::collections::BTreeSet;
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// CustomResourceDefinitions.
-pub(super) fn definition(base: Strategy) -> Strategy {
+pub(super) const fn definition(base: Strategy) -> Strategy {
     Strategy {
         default: fill,
         prepare_create,
         prepare_update,
         terminate: Some(terminate),
-        standard_finalizers: false,
         validate: validate::definition,
         validate_status: validate::status,
         warnings,

@@ -1,4 +1,5 @@
-//! DeviceClasses, ResourceClaims, ResourceClaimTemplates and ResourceSlices.
+//! The kinds of `resource.k8s.io`: DeviceClasses, ResourceClaims, ResourceClaimTemplates, ResourceSlices,
+//! DeviceTaintRules and ResourcePoolStatusRequests.
 
 mod allocation;
 mod requests;
@@ -10,11 +11,206 @@ pub(super) use taint_rules::{pool_status, taint_rule};
 
 use crate::check::{Field, child, children, default, default_empty};
 use crate::equality::{self, go};
-use crate::strategy::Strategy;
+use crate::gated_fields::{GatedField, GatedFields, gate};
+use crate::row::{Deprecation, Row};
+use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use keelson_cel::Version;
 use keelson_cel::device::{SELECTOR_BYTES_MAX, SelectorError, check_selector};
+use keelson_meta::Feature;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, SmallSet, Value, names};
+
+const GATED_CLASS: &[GatedField] =
+    &[gate(Feature::DRAExtendedResource, &[&["extendedResourceName"]])];
+
+const GATED_REQUESTS: &[GatedField] = &[
+    gate(Feature::DRAPrioritizedList, &[&["requests", "*", "firstAvailable"]]),
+    gate(
+        Feature::DRADeviceTaints,
+        &[
+            &["requests", "*", "exactly", "tolerations"],
+            &["requests", "*", "firstAvailable", "*", "tolerations"],
+        ],
+    ),
+    gate(
+        Feature::DRAConsumableCapacity,
+        &[
+            &["constraints", "*", "distinctAttribute"],
+            &["requests", "*", "exactly", "capacity"],
+            &["requests", "*", "firstAvailable", "*", "capacity"],
+        ],
+    ),
+];
+
+const GATED_CLAIM_STATUS: &[GatedField] = &[
+    gate(Feature::DRAResourceClaimDeviceStatus, &[&["devices"]]),
+    gate(
+        Feature::DRADeviceBindingConditions,
+        &[
+            &["allocation", "devices", "results", "*", "bindingConditions"],
+            &["allocation", "devices", "results", "*", "bindingFailureConditions"],
+        ],
+    ),
+    gate(
+        Feature::DRAConsumableCapacity,
+        &[
+            &["allocation", "devices", "results", "*", "shareID"],
+            &["allocation", "devices", "results", "*", "consumedCapacity"],
+            &["devices", "*", "shareID"],
+        ],
+    ),
+];
+
+const GATED_SLICE: &[GatedField] = &[
+    gate(Feature::DRADeviceTaints, &[&["devices", "*", "taints"]]),
+    gate(
+        Feature::DRAPartitionableDevices,
+        &[
+            &["perDeviceNodeSelection"],
+            &["sharedCounters"],
+            &["devices", "*", "consumesCounters"],
+            &["devices", "*", "nodeName"],
+            &["devices", "*", "nodeSelector"],
+            &["devices", "*", "allNodes"],
+        ],
+    ),
+    gate(
+        Feature::DRADeviceBindingConditions,
+        &[
+            &["devices", "*", "bindsToNode"],
+            &["devices", "*", "bindingConditions"],
+            &["devices", "*", "bindingFailureConditions"],
+        ],
+    ),
+    gate(
+        Feature::DRAConsumableCapacity,
+        &[
+            &["devices", "*", "allowMultipleAllocations"],
+            &["devices", "*", "capacity", "*", "requestPolicy"],
+        ],
+    ),
+    gate(
+        Feature::DRANodeAllocatableResources,
+        &[&["devices", "*", "nodeAllocatableResourceMappings"]],
+    ),
+    gate(
+        Feature::DRAListTypeAttributes,
+        &[
+            &["devices", "*", "attributes", "*", "bools"],
+            &["devices", "*", "attributes", "*", "ints"],
+            &["devices", "*", "attributes", "*", "strings"],
+            &["devices", "*", "attributes", "*", "versions"],
+        ],
+    ),
+];
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "deviceclasses",
+        strategy: class(Strategy {
+            generation: Generation::OnSpecChange,
+            returns_deleted: true,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::MetadataChange, Check::Rules, Check::Change],
+            has_raw_extension: true,
+            gated: &[GatedFields { root: &["spec"], fields: GATED_CLASS }],
+            ..Strategy::GENERIC
+        }),
+        deprecations: &[
+            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
+            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
+        ],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "devicetaintrules",
+        strategy: taint_rule(Strategy {
+            generation: Generation::OnSpecChange,
+            returns_deleted: true,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            ..Strategy::GENERIC
+        }),
+        stored_version: Some("v1alpha3"),
+        deprecations: &[Deprecation {
+            version: "v1alpha3",
+            since: 36,
+            until: Some(39),
+            replacement: None,
+        }],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "resourceclaims",
+        strategy: claim(Strategy {
+            returns_deleted: true,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            has_raw_extension: true,
+            gated: &[GatedFields { root: &["spec", "devices"], fields: GATED_REQUESTS }],
+            gated_status: &[GatedFields { root: &["status"], fields: GATED_CLAIM_STATUS }],
+            ..Strategy::GENERIC
+        }),
+        deprecations: &[
+            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
+            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
+        ],
+        has_status_table: false,
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "resourceclaimtemplates",
+        strategy: claim_template(Strategy {
+            returns_deleted: true,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            has_raw_extension: true,
+            gated: &[GatedFields { root: &["spec", "spec", "devices"], fields: GATED_REQUESTS }],
+            ..Strategy::GENERIC
+        }),
+        deprecations: &[
+            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
+            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
+        ],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "resourcepoolstatusrequests",
+        strategy: pool_status(Strategy {
+            unconditional_update: false,
+            returns_deleted: true,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "resourceslices",
+        strategy: slice(Strategy {
+            generation: Generation::OnSpecChange,
+            returns_deleted: true,
+            status_metadata: StatusMetadata::Keep,
+            fields: &[
+                SelectableField::new("spec.nodeName", &[&["spec", "nodeName"]]),
+                SelectableField::new("spec.driver", &[&["spec", "driver"]]),
+            ],
+            not_selectable: &["metadata.namespace"],
+            selector_error: Some(|field| {
+                let kind = "resource.k8s.io/v1, Kind=ResourceSlice";
+                format!("field label not supported for {kind}: {field}")
+            }),
+            gated: &[GatedFields { root: &["spec"], fields: GATED_SLICE }],
+            ..Strategy::GENERIC
+        }),
+        deprecations: &[
+            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
+            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
+        ],
+        ..Row::PLAIN
+    },
+];
 
 const SELECTORS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 32;
@@ -25,9 +221,8 @@ const STORED: Version = Version::STORED_EXPRESSIONS;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 
 /// DeviceClasses.
-pub(super) fn class(base: Strategy) -> Strategy {
+pub(super) const fn class(base: Strategy) -> Strategy {
     Strategy {
-        has_raw_extension: true,
         name_rule: names::name_is_dns_subdomain_unless_generated,
         validate: validate_class,
         ..base
@@ -35,9 +230,8 @@ pub(super) fn class(base: Strategy) -> Strategy {
 }
 
 /// ResourceClaims.
-pub(super) fn claim(base: Strategy) -> Strategy {
+pub(super) const fn claim(base: Strategy) -> Strategy {
     Strategy {
-        has_raw_extension: true,
         default: |claim| default_devices(claim.object_mut("spec")),
         validate: |new, old| match old {
             None => requests::validate(&Field::of(new, "spec").field("devices"), NEW),
@@ -54,9 +248,8 @@ pub(super) fn claim(base: Strategy) -> Strategy {
 }
 
 /// ResourceClaimTemplates.
-pub(super) fn claim_template(base: Strategy) -> Strategy {
+pub(super) const fn claim_template(base: Strategy) -> Strategy {
     Strategy {
-        has_raw_extension: true,
         default: |template| {
             if let Some(spec) = child(template.object_mut("spec"), "spec") {
                 default_devices(spec);
@@ -120,7 +313,7 @@ fn validate_class(new: &Object, old: Option<&Object>) -> ErrorList {
         configs.items().for_each(|config| configuration(&config, &mut errors));
     }
     let name = spec.field("extendedResourceName");
-    if name.is_set() && !crate::pod::resources::is_extended(name.text()) {
+    if name.is_set() && !crate::core::pod::resources::is_extended(name.text()) {
         name.invalid(&mut errors, "must be a valid extended resource name");
     }
     errors
@@ -130,7 +323,7 @@ fn validate_template(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Field::of(new, "spec");
     let metadata = spec.field("metadata");
-    crate::claim_template::template_metadata(&metadata, &mut errors);
+    crate::core::claim_template::template_metadata(&metadata, &mut errors);
     let claim = spec.field("spec");
     // The spec is immutable.
     let version = if old.is_some() { STORED } else { NEW };

@@ -2,24 +2,89 @@
 //! strictly.
 
 use super::check::Field;
-use crate::strategy::{GarbageCollection, Strategy};
+use crate::row::Row;
+use crate::strategy::{Check, GarbageCollection, SelectableField, Strategy};
 use keelson_meta::{ErrorList, Object, Path, Value, names};
+
+/// The selectable fields of events of both groups.
+pub(crate) const FIELDS: &[SelectableField] = &[
+    SelectableField::new(
+        "involvedObject.kind",
+        &[&["involvedObject", "kind"], &["regarding", "kind"]],
+    ),
+    SelectableField::new(
+        "involvedObject.namespace",
+        &[&["involvedObject", "namespace"], &["regarding", "namespace"]],
+    ),
+    SelectableField::new(
+        "involvedObject.name",
+        &[&["involvedObject", "name"], &["regarding", "name"]],
+    ),
+    SelectableField::new(
+        "involvedObject.uid",
+        &[&["involvedObject", "uid"], &["regarding", "uid"]],
+    ),
+    SelectableField::new(
+        "involvedObject.apiVersion",
+        &[&["involvedObject", "apiVersion"], &["regarding", "apiVersion"]],
+    ),
+    SelectableField::new(
+        "involvedObject.resourceVersion",
+        &[&["involvedObject", "resourceVersion"], &["regarding", "resourceVersion"]],
+    ),
+    SelectableField::new(
+        "involvedObject.fieldPath",
+        &[&["involvedObject", "fieldPath"], &["regarding", "fieldPath"]],
+    ),
+    SelectableField::new("regarding.kind", &[&["involvedObject", "kind"]]),
+    SelectableField::new("regarding.namespace", &[&["involvedObject", "namespace"]]),
+    SelectableField::new("regarding.name", &[&["involvedObject", "name"]]),
+    SelectableField::new("regarding.uid", &[&["involvedObject", "uid"]]),
+    SelectableField::new("regarding.apiVersion", &[&["involvedObject", "apiVersion"]]),
+    SelectableField::new("regarding.resourceVersion", &[&["involvedObject", "resourceVersion"]]),
+    SelectableField::new("regarding.fieldPath", &[&["involvedObject", "fieldPath"]]),
+    SelectableField::new("reportingController", &[&["reportingComponent"]]),
+    SelectableField::new("reason", &[&["reason"]]),
+    SelectableField::new(
+        "reportingComponent",
+        &[&["reportingComponent"], &["reportingController"]],
+    ),
+    SelectableField::new("source", &[&["source", "component"], &["reportingComponent"]]),
+    SelectableField::new("type", &[&["type"]]),
+];
+
+/// Events of both groups are the same stored objects, with all fields; selectors know those of a group.
+pub(crate) const NOT_OF_CORE: &[&str] = &["regarding.", "reportingController"];
+const NOT_OF_NEW: &[&str] = &["involvedObject.", "reportingComponent", "source"];
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[Row {
+    resource: "events",
+    strategy: events(Strategy {
+        create_on_update: true,
+        create_checks: &[Check::Rules, Check::Metadata, Check::Change],
+        update_checks: &[Check::Rules, Check::MetadataChange, Check::Change],
+        expires: true,
+        garbage_collection: GarbageCollection::Unsupported,
+        fields: FIELDS,
+        not_selectable: NOT_OF_NEW,
+        ..Strategy::GENERIC
+    }),
+    stored_as: Some(("", "v1", "Event")),
+    ..Row::PLAIN
+}];
 
 const TEXT_BYTES_MAX: usize = 128;
 const NOTE_BYTES_MAX: usize = 1024;
 
 /// Events of the core group.
-pub(super) fn core(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| common(new), ..both(base) }
+pub(super) const fn core(base: Strategy) -> Strategy {
+    Strategy { validate: |new, _| common(new), ..base }
 }
 
 /// Events of `events.k8s.io`.
-pub(super) fn events(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| common(new), validate_change: strict, ..both(base) }
-}
-
-fn both(base: Strategy) -> Strategy {
-    Strategy { expires: true, garbage_collection: GarbageCollection::Unsupported, ..base }
+pub(super) const fn events(base: Strategy) -> Strategy {
+    Strategy { validate: |new, _| common(new), validate_change: strict, ..base }
 }
 
 /// Validates what the events of both APIs have in common.

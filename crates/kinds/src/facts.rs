@@ -1,31 +1,21 @@
-//! Facts about single built-in resources that OpenAPI does not have: storage prefixes and versions, deprecations, and
+//! Facts about single built-in resources that OpenAPI does not have: what their rows say of storage and deprecation, and
 //! the versions from which tables are printed.
 
+use crate::built_in::row;
 use keelson_meta::{GroupVersionKind, Object, Str, Value};
 
 /// Returns the warning for every request to a deprecated version (apiserver `endpoints/deprecation`). `kind` is the
 /// kind of the resource.
 pub fn deprecation(group: &str, version: &str, resource: &str, kind: &str) -> Option<Str> {
-    let api = format!("{group}/{version}");
-    let (since, until) = match (api.as_str(), resource) {
-        ("certificates.k8s.io/v1alpha1", "clustertrustbundles")
-        | ("networking.k8s.io/v1beta1", "ipaddresses" | "servicecidrs")
-        | ("storage.k8s.io/v1beta1", "volumeattributesclasses") => (34, 37),
-        ("admissionregistration.k8s.io/v1alpha1", _)
-        | ("coordination.k8s.io/v1alpha2", _)
-        | ("resource.k8s.io/v1beta1", _) => (35, 38),
-        ("coordination.k8s.io/v1beta1", _)
-        | ("resource.k8s.io/v1alpha3", "devicetaintrules")
-        | (
-            "resource.k8s.io/v1beta2",
-            "deviceclasses" | "resourceclaims" | "resourceclaimtemplates" | "resourceslices",
-        ) => (36, 39),
-        ("/v1", _) => return core_deprecation(resource).map(Str::new_static),
-        _ => return None,
-    };
-    let mut text = format!("{api} {kind} is deprecated in v1.{since}+, unavailable in v1.{until}+");
-    if api == "storage.k8s.io/v1beta1" {
-        text.push_str("; use storage.k8s.io/v1 VolumeAttributesClass");
+    let row = row(group, resource)?;
+    let found = row.deprecations.iter().find(|deprecation| deprecation.version == version)?;
+    let slash = if group.is_empty() { "" } else { "/" };
+    let mut text = format!("{group}{slash}{version} {kind} is deprecated in v1.{}+", found.since);
+    if let Some(until) = found.until {
+        text.push_str(&format!(", unavailable in v1.{until}+"));
+    }
+    if let Some(replacement) = found.replacement {
+        text.push_str(&format!("; use {replacement}"));
     }
     Some(text.into())
 }
@@ -39,50 +29,21 @@ pub fn older_body_versions(kind: &GroupVersionKind) -> &'static [&'static str] {
     }
 }
 
-fn core_deprecation(resource: &str) -> Option<&'static str> {
-    match resource {
-        "componentstatuses" => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        "endpoints" => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        _ => None,
-    }
-}
-
-/// Returns the storage prefix of a resource below `/registry/`. It is that of kube-apiserver, so that data can be
-/// migrated in both directions.
-pub fn storage_prefix(group: &str, resource: &str) -> String {
-    match (group, resource) {
-        ("", "nodes") => "minions".to_owned(),
-        ("", "services") => "services/specs".to_owned(),
-        ("", "endpoints") => "services/endpoints".to_owned(),
-        ("", "replicationcontrollers") => "controllers".to_owned(),
-        ("events.k8s.io", "events") => "events".to_owned(),
-        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
-        ("policy", "podsecuritypolicies") => "podsecuritypolicy".to_owned(),
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", name) => format!("{group}/{name}"),
-        (_, name) => name.to_owned(),
-    }
+/// Returns the storage prefix of a resource below `/registry/`.
+pub fn storage_prefix<'a>(group: &str, resource: &'a str) -> &'a str {
+    let prefix = row(group, resource).map_or("", |row| row.storage_prefix);
+    if prefix.is_empty() { resource } else { prefix }
 }
 
 /// Returns the kind of another group as which a resource is stored. Only Events share their objects.
 pub fn shared_storage_kind(group: &str, resource: &str) -> Option<GroupVersionKind> {
-    let is_event = (group, resource) == ("events.k8s.io", "events");
-    is_event.then(|| GroupVersionKind::new("", "v1", "Event"))
+    let (group, version, kind) = row(group, resource)?.stored_as?;
+    Some(GroupVersionKind::new(group, version, kind))
 }
 
-/// Returns the version in which kube-apiserver stores a resource, if it is not the first of its group. The previous
-/// release must be able to read what this one writes.
+/// Returns the version in which kube-apiserver stores a resource, if it is not the first of its group.
 pub fn stored_version(group: &str, resource: &str) -> Option<&'static str> {
-    match (group, resource) {
-        (
-            "admissionregistration.k8s.io",
-            "mutatingadmissionpolicies" | "mutatingadmissionpolicybindings",
-        )
-        | ("apiextensions.k8s.io", "customresourcedefinitions") => Some("v1beta1"),
-        ("resource.k8s.io", "devicetaintrules") => Some("v1alpha3"),
-        _ => None,
-    }
+    row(group, resource)?.stored_version
 }
 
 /// Returns whether tables of a version are printed from the newest version: upstream prints the internal type.
@@ -132,7 +93,7 @@ pub fn drop_converted_annotations(gvk: &GroupVersionKind, obj: &mut Object) {
 pub fn has_table(group: &str, resource: &str, subresource: &str) -> bool {
     match subresource {
         "ephemeralcontainers" | "resize" | "approval" => false,
-        "status" => (group, resource) != ("resource.k8s.io", "resourceclaims"),
+        "status" => row(group, resource).is_none_or(|row| row.has_status_table),
         _ => true,
     }
 }

@@ -1,10 +1,40 @@
-//! FlowSchemas, and rules that they share with PriorityLevelConfigurations.
+//! The kinds of `flowcontrol.apiserver.k8s.io`: FlowSchemas, and rules that they share with
+//! PriorityLevelConfigurations.
+
+mod levels;
 
 use super::check::{Field, default_empty};
 use crate::equality::equal_or_empty;
-use crate::strategy::Strategy;
+use crate::row::Row;
+use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names, value};
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "flowschemas",
+        strategy: flow_schema(Strategy {
+            generation: Generation::OnSpecChange,
+            status_metadata: StatusMetadata::KeepAll,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            status_checks: &[Check::Metadata, Check::Rules],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "prioritylevelconfigurations",
+        strategy: levels::priority_level(Strategy {
+            generation: Generation::OnSpecChange,
+            status_metadata: StatusMetadata::KeepAll,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            status_checks: &[Check::Metadata, Check::Rules],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+];
 
 const PRECEDENCE: i64 = 1000;
 const PRECEDENCE_MAX: i64 = 10_000;
@@ -12,7 +42,7 @@ const VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
 /// FlowSchemas.
-pub(super) fn flow_schema(base: Strategy) -> Strategy {
+pub(super) const fn flow_schema(base: Strategy) -> Strategy {
     Strategy {
         default: |schema| {
             default_empty(schema.object_mut("spec"), "matchingPrecedence", PRECEDENCE);

@@ -2,8 +2,7 @@
 //! already uses it.
 
 use crate::gates;
-use keelson_meta::Feature::{self, *};
-use keelson_meta::{Map, Object, Value};
+use keelson_meta::{Feature, Map, Object, Value};
 
 /// A path in an object; `*` stands for every item of a list or entry of a map.
 type FieldPath = &'static [&'static str];
@@ -11,79 +10,23 @@ type FieldPath = &'static [&'static str];
 /// The fields of one feature gate.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedField {
-    feature: Feature,
+    pub(crate) feature: Feature,
     /// From the root of [`GatedFields`].
-    paths: &'static [FieldPath],
+    pub(crate) paths: &'static [FieldPath],
     /// Whether to remove a parent that becomes empty too.
-    with_empty_parent: bool,
+    pub(crate) with_empty_parent: bool,
 }
 
 /// The gated fields below one path of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedFields {
-    root: FieldPath,
-    fields: &'static [GatedField],
+    pub(crate) root: FieldPath,
+    pub(crate) fields: &'static [GatedField],
 }
 
-const fn gate(feature: Feature, paths: &'static [FieldPath]) -> GatedField {
+/// Returns the fields at these paths, which are behind one feature gate.
+pub(crate) const fn gate(feature: Feature, paths: &'static [FieldPath]) -> GatedField {
     GatedField { feature, paths, with_empty_parent: false }
-}
-
-/// Returns the gated fields of a resource, or of its status.
-pub(crate) fn of(group: &str, resource: &str, is_status: bool) -> &'static [GatedFields] {
-    match (group, resource, is_status) {
-        ("", "pods", false) => &[GatedFields { root: &["spec"], fields: POD_SPEC }],
-        ("", "pods", true) => &[GatedFields { root: &["status"], fields: POD_STATUS }],
-        ("", "podtemplates", false) => {
-            &[GatedFields { root: &["template", "spec"], fields: POD_SPEC }]
-        }
-        ("apps", "statefulsets", false) => &[
-            GatedFields { root: &["spec", "template", "spec"], fields: POD_SPEC },
-            GatedFields { root: &["spec"], fields: STATEFUL_SET },
-        ],
-        ("batch", "cronjobs", false) => &[GatedFields {
-            root: &["spec", "jobTemplate", "spec", "template", "spec"],
-            fields: POD_SPEC,
-        }],
-        ("apps", "deployments" | "replicasets" | "daemonsets", false)
-        | ("", "replicationcontrollers", false)
-        | ("batch", "jobs", false) => {
-            &[GatedFields { root: &["spec", "template", "spec"], fields: POD_SPEC }]
-        }
-        ("apps", "deployments" | "replicasets", true) => {
-            &[GatedFields { root: &["status"], fields: REPLICAS }]
-        }
-        ("autoscaling", _, false) => &[GatedFields { root: &["spec"], fields: AUTOSCALER }],
-        ("storage.k8s.io", "csidrivers", false) => {
-            &[GatedFields { root: &["spec"], fields: CSI_DRIVER }]
-        }
-        ("coordination.k8s.io", "leases", false) => {
-            &[GatedFields { root: &["spec"], fields: LEASE }]
-        }
-        ("", "nodes", true) => &[GatedFields { root: &["status"], fields: NODE }],
-        ("resource.k8s.io", "deviceclasses", false) => {
-            &[GatedFields { root: &["spec"], fields: DEVICE_CLASS }]
-        }
-        ("resource.k8s.io", "resourceclaims", false) => {
-            &[GatedFields { root: &["spec", "devices"], fields: DEVICE_REQUESTS }]
-        }
-        ("resource.k8s.io", "resourceclaims", true) => {
-            &[GatedFields { root: &["status"], fields: CLAIM_STATUS }]
-        }
-        ("resource.k8s.io", "resourceclaimtemplates", false) => {
-            &[GatedFields { root: &["spec", "spec", "devices"], fields: DEVICE_REQUESTS }]
-        }
-        ("resource.k8s.io", "resourceslices", false) => {
-            &[GatedFields { root: &["spec"], fields: RESOURCE_SLICE }]
-        }
-        ("scheduling.k8s.io", "podgroups", false) => {
-            &[GatedFields { root: &["spec"], fields: POD_GROUP }]
-        }
-        ("scheduling.k8s.io", "workloads", false) => {
-            &[GatedFields { root: &["spec"], fields: WORKLOAD }]
-        }
-        _ => &[],
-    }
 }
 
 /// Drops the fields whose gate is off, unless the stored object uses one of the gate's fields.
@@ -150,191 +93,10 @@ fn remove(map: &mut Map, path: &[&str], with_empty_parent: bool) -> bool {
     removed
 }
 
-const POD_SPEC: &[GatedField] = &[
-    gate(GenericWorkload, &[&["schedulingGroup"]]),
-    GatedField {
-        feature: ContainerStopSignals,
-        paths: &[
-            &["initContainers", "*", "lifecycle", "stopSignal"],
-            &["containers", "*", "lifecycle", "stopSignal"],
-            &["ephemeralContainers", "*", "lifecycle", "stopSignal"],
-        ],
-        with_empty_parent: true,
-    },
-    gate(
-        ClusterTrustBundleProjection,
-        &[&["volumes", "*", "projected", "sources", "*", "clusterTrustBundle"]],
-    ),
-    gate(
-        PodCertificateRequest,
-        &[&["volumes", "*", "projected", "sources", "*", "podCertificate"]],
-    ),
-    gate(HostnameOverride, &[&["hostnameOverride"]]),
-    gate(PodLevelResources, &[&["resources"]]),
-    gate(
-        MatchLabelKeysInPodTopologySpread,
-        &[&["topologySpreadConstraints", "*", "matchLabelKeys"]],
-    ),
-    gate(
-        EnvFiles,
-        &[
-            &["initContainers", "*", "env", "*", "valueFrom", "fileKeyRef"],
-            &["containers", "*", "env", "*", "valueFrom", "fileKeyRef"],
-            &["ephemeralContainers", "*", "env", "*", "valueFrom", "fileKeyRef"],
-        ],
-    ),
-    gate(
-        ContainerRestartRules,
-        &[
-            &["initContainers", "*", "restartPolicyRules"],
-            &["containers", "*", "restartPolicyRules"],
-            &["containers", "*", "restartPolicy"],
-        ],
-    ),
-];
-
-const POD_STATUS: &[GatedField] = &[
-    gate(DRANodeAllocatableResources, &[&["nodeAllocatableResourceClaimStatuses"]]),
-    gate(DRAExtendedResource, &[&["extendedResourceClaimStatus"]]),
-    gate(
-        ResourceHealthStatus,
-        &[
-            &["initContainerStatuses", "*", "allocatedResourcesStatus"],
-            &["containerStatuses", "*", "allocatedResourcesStatus"],
-            &["ephemeralContainerStatuses", "*", "allocatedResourcesStatus"],
-        ],
-    ),
-    gate(
-        ImageVolumeWithDigest,
-        &[
-            &["initContainerStatuses", "*", "volumeMounts", "*", "volumeStatus"],
-            &["containerStatuses", "*", "volumeMounts", "*", "volumeStatus"],
-            &["ephemeralContainerStatuses", "*", "volumeMounts", "*", "volumeStatus"],
-        ],
-    ),
-];
-
-const STATEFUL_SET: &[GatedField] =
-    &[gate(MaxUnavailableStatefulSet, &[&["updateStrategy", "rollingUpdate", "maxUnavailable"]])];
-
-const REPLICAS: &[GatedField] =
-    &[gate(DeploymentReplicaSetTerminatingReplicas, &[&["terminatingReplicas"]])];
-
-const AUTOSCALER: &[GatedField] = &[gate(
-    HPAConfigurableTolerance,
-    &[&["behavior", "scaleUp", "tolerance"], &["behavior", "scaleDown", "tolerance"]],
-)];
-
-const CSI_DRIVER: &[GatedField] =
-    &[gate(VolumeLimitScaling, &[&["preventPodSchedulingIfMissing"]])];
-
-const LEASE: &[GatedField] =
-    &[gate(CoordinatedLeaderElection, &[&["strategy"], &["preferredHolder"]])];
-
-const NODE: &[GatedField] = &[gate(NodeDeclaredFeatures, &[&["declaredFeatures"]])];
-
-const DEVICE_CLASS: &[GatedField] = &[gate(DRAExtendedResource, &[&["extendedResourceName"]])];
-
-const DEVICE_REQUESTS: &[GatedField] = &[
-    gate(DRAPrioritizedList, &[&["requests", "*", "firstAvailable"]]),
-    gate(
-        DRADeviceTaints,
-        &[
-            &["requests", "*", "exactly", "tolerations"],
-            &["requests", "*", "firstAvailable", "*", "tolerations"],
-        ],
-    ),
-    gate(
-        DRAConsumableCapacity,
-        &[
-            &["constraints", "*", "distinctAttribute"],
-            &["requests", "*", "exactly", "capacity"],
-            &["requests", "*", "firstAvailable", "*", "capacity"],
-        ],
-    ),
-];
-
-const CLAIM_STATUS: &[GatedField] = &[
-    gate(DRAResourceClaimDeviceStatus, &[&["devices"]]),
-    gate(
-        DRADeviceBindingConditions,
-        &[
-            &["allocation", "devices", "results", "*", "bindingConditions"],
-            &["allocation", "devices", "results", "*", "bindingFailureConditions"],
-        ],
-    ),
-    gate(
-        DRAConsumableCapacity,
-        &[
-            &["allocation", "devices", "results", "*", "shareID"],
-            &["allocation", "devices", "results", "*", "consumedCapacity"],
-            &["devices", "*", "shareID"],
-        ],
-    ),
-];
-
-const RESOURCE_SLICE: &[GatedField] = &[
-    gate(DRADeviceTaints, &[&["devices", "*", "taints"]]),
-    gate(
-        DRAPartitionableDevices,
-        &[
-            &["perDeviceNodeSelection"],
-            &["sharedCounters"],
-            &["devices", "*", "consumesCounters"],
-            &["devices", "*", "nodeName"],
-            &["devices", "*", "nodeSelector"],
-            &["devices", "*", "allNodes"],
-        ],
-    ),
-    gate(
-        DRADeviceBindingConditions,
-        &[
-            &["devices", "*", "bindsToNode"],
-            &["devices", "*", "bindingConditions"],
-            &["devices", "*", "bindingFailureConditions"],
-        ],
-    ),
-    gate(
-        DRAConsumableCapacity,
-        &[
-            &["devices", "*", "allowMultipleAllocations"],
-            &["devices", "*", "capacity", "*", "requestPolicy"],
-        ],
-    ),
-    gate(DRANodeAllocatableResources, &[&["devices", "*", "nodeAllocatableResourceMappings"]]),
-    gate(
-        DRAListTypeAttributes,
-        &[
-            &["devices", "*", "attributes", "*", "bools"],
-            &["devices", "*", "attributes", "*", "ints"],
-            &["devices", "*", "attributes", "*", "strings"],
-            &["devices", "*", "attributes", "*", "versions"],
-        ],
-    ),
-];
-
-const POD_GROUP: &[GatedField] = &[
-    gate(TopologyAwareWorkloadScheduling, &[&["schedulingConstraints"]]),
-    gate(WorkloadAwarePreemption, &[&["disruptionMode"], &["priority"], &["priorityClassName"]]),
-    gate(DRAWorkloadResourceClaims, &[&["resourceClaims"]]),
-];
-
-const WORKLOAD: &[GatedField] = &[
-    gate(TopologyAwareWorkloadScheduling, &[&["podGroupTemplates", "*", "schedulingConstraints"]]),
-    gate(
-        WorkloadAwarePreemption,
-        &[
-            &["podGroupTemplates", "*", "disruptionMode"],
-            &["podGroupTemplates", "*", "priority"],
-            &["podGroupTemplates", "*", "priorityClassName"],
-        ],
-    ),
-    gate(DRAWorkloadResourceClaims, &[&["podGroupTemplates", "*", "resourceClaims"]]),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::strategy;
     use keelson_meta::{Features, value};
 
     #[track_caller]
@@ -343,7 +105,7 @@ mod tests {
         let (mut new, old) = (object(new), old.map(object));
         let gates = gates::Gates { features, allows_privileged: true };
         gates::within(gates, || {
-            drop_disabled(super::of(of.0, of.1, false), &mut new, old.as_ref());
+            drop_disabled(strategy(of.0, of.1, features).gated, &mut new, old.as_ref());
         });
         assert_eq!(Value::Object(new.root), want);
     }
@@ -356,7 +118,7 @@ mod tests {
             (value!({"stopSignal": "SIGTERM"}), value!({"stopSignal": "SIGTERM", "preStop": {}}));
         let without = value!({"spec": {"containers": [{"name": "a"}]}});
         let (off, pods) = (Features::default(), ("", "pods"));
-        let on = off.with(ContainerStopSignals, true);
+        let on = off.with(Feature::ContainerStopSignals, true);
         check(pods, off, pod(signal.clone()), None, without.clone());
         check(pods, off, pod(both.clone()), None, pod(value!({"preStop": {}})));
         check(pods, off, pod(signal.clone()), Some(without.clone()), without.clone());
@@ -365,7 +127,7 @@ mod tests {
         let class = value!({"spec": {"extendedResourceName": "example.com/a"}});
         let classes = ("resource.k8s.io", "deviceclasses");
         check(classes, off, class.clone(), None, class.clone());
-        let off = off.with(DRAExtendedResource, false);
+        let off = off.with(Feature::DRAExtendedResource, false);
         check(classes, off, class.clone(), None, value!({"spec": {}}));
         check(classes, off, class.clone(), Some(class.clone()), class);
     }

@@ -1,14 +1,34 @@
-//! StorageVersionMigrations (feature gate `StorageVersionMigrator`).
+//! The kinds of `storagemigration.k8s.io`: StorageVersionMigrations (feature gate `StorageVersionMigrator`).
 
 use crate::check::Field;
 use crate::conditions;
 use crate::equality::equal_or_empty;
-use crate::strategy::Strategy;
+use crate::row::Row;
+use crate::strategy::{Check, StatusMetadata, Strategy};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Object, Value, names, value};
 
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[Row {
+    resource: "storageversionmigrations",
+    strategy: migration(Strategy {
+        unconditional_update: false,
+        status_metadata: StatusMetadata::Keep,
+        update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+        ..Strategy::GENERIC
+    }),
+    ..Row::PLAIN
+}];
+
+/// The resources of `internal.apiserver.k8s.io`.
+pub(crate) const INTERNAL_ROWS: &[Row] = &[Row {
+    resource: "storageversions",
+    strategy: Strategy { unconditional_update: false, ..Strategy::GENERIC },
+    ..Row::PLAIN
+}];
+
 /// StorageVersionMigrations.
-pub(super) fn migration(base: Strategy) -> Strategy {
+pub(super) const fn migration(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate(new),
         validate_change: |new, old| {

@@ -7,12 +7,69 @@ pub(super) use ingress::{class, ingress};
 pub(super) use policy::policy;
 
 use super::check::Field;
-use crate::strategy::Strategy;
+use crate::row::{Deprecation, Row};
+use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, ip, names};
 
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "ingressclasses",
+        strategy: class(Strategy {
+            generation: Generation::OnSpecChange,
+            update_checks: &[Check::MetadataChange, Check::Change, Check::Metadata, Check::Rules],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "ingresses",
+        strategy: ingress(Strategy {
+            generation: Generation::OnSpecChange,
+            update_checks: &[Check::MetadataChange, Check::Metadata, Check::Rules, Check::Change],
+            ..Strategy::GENERIC
+        }),
+        storage_prefix: "ingress",
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "ipaddresses",
+        strategy: address(Strategy::GENERIC),
+        deprecations: &[Deprecation {
+            version: "v1beta1",
+            since: 34,
+            until: Some(37),
+            replacement: None,
+        }],
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "networkpolicies",
+        strategy: policy(Strategy {
+            generation: Generation::OnSpecChangeStrict,
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "servicecidrs",
+        strategy: service_range(Strategy {
+            status_metadata: StatusMetadata::Keep,
+            ..Strategy::GENERIC
+        }),
+        deprecations: &[Deprecation {
+            version: "v1beta1",
+            since: 34,
+            until: Some(37),
+            replacement: None,
+        }],
+        ..Row::PLAIN
+    },
+];
+
 /// IPAddresses. Their names are IP addresses.
-pub(super) fn address(base: Strategy) -> Strategy {
+pub(super) const fn address(base: Strategy) -> Strategy {
     Strategy {
         name_rule: |name, _| {
             let strict = ip::validate_strict_ip(name, &keelson_meta::Path::ROOT);
@@ -53,7 +110,7 @@ fn validate_address(new: &Object, old: Option<&Object>) -> ErrorList {
 }
 
 /// ServiceCIDRs.
-pub(super) fn service_range(base: Strategy) -> Strategy {
+pub(super) const fn service_range(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, old| match old {
             None => validate_range(new),

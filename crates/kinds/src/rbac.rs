@@ -1,19 +1,92 @@
-//! Roles, ClusterRoles and their bindings.
+//! The kinds of `rbac.authorization.k8s.io`: Roles, ClusterRoles and their bindings.
 
 use crate::check::{Field, children, default, default_empty};
-use crate::strategy::Strategy;
+use crate::row::Row;
+use crate::strategy::{Check, Strategy};
 use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "clusterrolebindings",
+        strategy: binding(
+            Strategy {
+                create_on_update: true,
+                update_checks: &[
+                    Check::Metadata,
+                    Check::Rules,
+                    Check::MetadataChange,
+                    Check::Change,
+                ],
+                ..Strategy::GENERIC
+            },
+            false,
+        ),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "clusterroles",
+        strategy: role(
+            Strategy {
+                create_on_update: true,
+                update_checks: &[
+                    Check::Metadata,
+                    Check::Rules,
+                    Check::MetadataChange,
+                    Check::Change,
+                ],
+                ..Strategy::GENERIC
+            },
+            false,
+        ),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "rolebindings",
+        strategy: binding(
+            Strategy {
+                create_on_update: true,
+                update_checks: &[
+                    Check::Metadata,
+                    Check::Rules,
+                    Check::MetadataChange,
+                    Check::Change,
+                ],
+                ..Strategy::GENERIC
+            },
+            true,
+        ),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "roles",
+        strategy: role(
+            Strategy {
+                create_on_update: true,
+                update_checks: &[
+                    Check::Metadata,
+                    Check::Rules,
+                    Check::MetadataChange,
+                    Check::Change,
+                ],
+                ..Strategy::GENERIC
+            },
+            true,
+        ),
+        ..Row::PLAIN
+    },
+];
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Roles and ClusterRoles.
-pub(super) fn role(base: Strategy, namespaced: bool) -> Strategy {
+pub(super) const fn role(base: Strategy, namespaced: bool) -> Strategy {
     let validate = if namespaced { validate_role } else { validate_cluster_role };
     Strategy { name_rule: names::name_is_path_segment, validate, ..base }
 }
 
 /// RoleBindings and ClusterRoleBindings.
-pub(super) fn binding(base: Strategy, namespaced: bool) -> Strategy {
+pub(super) const fn binding(base: Strategy, namespaced: bool) -> Strategy {
     let validate = if namespaced { validate_binding } else { validate_cluster_binding };
     Strategy {
         name_rule: names::name_is_path_segment,

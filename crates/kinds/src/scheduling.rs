@@ -1,10 +1,71 @@
-//! PodGroups and Workloads (feature gate `GenericWorkload`).
+//! The kinds of `scheduling.k8s.io`: PriorityClasses, and PodGroups and Workloads (feature gate `GenericWorkload`).
+
+mod priority_class;
 
 use crate::check::{Field, child, default};
 use crate::conditions;
-use crate::strategy::Strategy;
+use crate::gated_fields::{GatedField, GatedFields, gate};
+use crate::row::Row;
+use crate::strategy::{Generation, StatusMetadata, Strategy};
+use keelson_meta::Feature;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names};
+
+const GATED_POD_GROUP: &[GatedField] = &[
+    gate(Feature::TopologyAwareWorkloadScheduling, &[&["schedulingConstraints"]]),
+    gate(
+        Feature::WorkloadAwarePreemption,
+        &[&["disruptionMode"], &["priority"], &["priorityClassName"]],
+    ),
+    gate(Feature::DRAWorkloadResourceClaims, &[&["resourceClaims"]]),
+];
+
+const GATED_WORKLOAD: &[GatedField] = &[
+    gate(
+        Feature::TopologyAwareWorkloadScheduling,
+        &[&["podGroupTemplates", "*", "schedulingConstraints"]],
+    ),
+    gate(
+        Feature::WorkloadAwarePreemption,
+        &[
+            &["podGroupTemplates", "*", "disruptionMode"],
+            &["podGroupTemplates", "*", "priority"],
+            &["podGroupTemplates", "*", "priorityClassName"],
+        ],
+    ),
+    gate(Feature::DRAWorkloadResourceClaims, &[&["podGroupTemplates", "*", "resourceClaims"]]),
+];
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "podgroups",
+        strategy: pod_group(Strategy {
+            status_metadata: StatusMetadata::Keep,
+            gated: &[GatedFields { root: &["spec"], fields: GATED_POD_GROUP }],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "priorityclasses",
+        strategy: priority_class::priority_class(Strategy {
+            generation: Generation::First,
+            status_metadata: StatusMetadata::Keep,
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "workloads",
+        strategy: workload(Strategy {
+            status_metadata: StatusMetadata::Keep,
+            gated: &[GatedFields { root: &["spec"], fields: GATED_WORKLOAD }],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+];
 
 const TEMPLATES_MAX: usize = 8;
 const CLAIMS_MAX: usize = 4;
@@ -13,7 +74,7 @@ const PRIORITY_MAX: i64 = 1_000_000_000;
 const DISRUPTION_MODES: &[&str] = &["Pod", "PodGroup"];
 
 /// PodGroups.
-pub(super) fn pod_group(base: Strategy) -> Strategy {
+pub(super) const fn pod_group(base: Strategy) -> Strategy {
     Strategy {
         prepare_create: |group| {
             if let Some(spec) = child(&mut group.root, "spec") {
@@ -42,7 +103,7 @@ pub(super) fn pod_group(base: Strategy) -> Strategy {
 }
 
 /// Workloads.
-pub(super) fn workload(base: Strategy) -> Strategy {
+pub(super) const fn workload(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, old| match old {
             None => validate_workload(new),

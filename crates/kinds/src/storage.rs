@@ -1,12 +1,90 @@
-//! The kinds of `storage.k8s.io`, except CSIDrivers and CSINodes.
+//! The kinds of `storage.k8s.io`.
+
+mod csi;
 
 use super::check::{Field, default};
-use super::claims;
+use crate::core::claims;
 use crate::equality::{self, go};
-use crate::strategy::Strategy;
+use crate::gated_fields::{GatedField, GatedFields, gate};
+use crate::row::{Deprecation, Row};
+use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
+use keelson_meta::Feature;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
 use std::collections::{BTreeMap, BTreeSet};
+
+const GATED_DRIVER: &[GatedField] =
+    &[gate(Feature::VolumeLimitScaling, &[&["preventPodSchedulingIfMissing"]])];
+
+/// The resources of the group.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        resource: "csidrivers",
+        strategy: csi::driver(Strategy {
+            generation: Generation::OnSpecChangeFromNone,
+            unconditional_update: false,
+            returns_deleted: true,
+            gated: &[GatedFields { root: &["spec"], fields: GATED_DRIVER }],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "csinodes",
+        strategy: csi::node(Strategy {
+            unconditional_update: false,
+            returns_deleted: true,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "csistoragecapacities",
+        strategy: capacity(Strategy {
+            unconditional_update: false,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "storageclasses",
+        strategy: class(Strategy {
+            returns_deleted: true,
+            update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "volumeattachments",
+        strategy: attachment(Strategy {
+            unconditional_update: false,
+            returns_deleted: true,
+            status_metadata: StatusMetadata::Keep,
+            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+            status_checks: &[Check::Metadata, Check::Rules],
+            ..Strategy::GENERIC
+        }),
+        ..Row::PLAIN
+    },
+    Row {
+        resource: "volumeattributesclasses",
+        strategy: attributes_class(Strategy {
+            returns_deleted: true,
+            update_checks: &[Check::MetadataChange, Check::Change, Check::Metadata, Check::Rules],
+            ..Strategy::GENERIC
+        }),
+        deprecations: &[Deprecation {
+            version: "v1beta1",
+            since: 34,
+            until: Some(37),
+            replacement: Some("storage.k8s.io/v1 VolumeAttributesClass"),
+        }],
+        ..Row::PLAIN
+    },
+];
 
 const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 const PARAMETERS_MAX: usize = 512;
@@ -17,7 +95,7 @@ const ERROR_BYTES_MAX: usize = 1024;
 const ATTACHMENT_BYTES_MAX: usize = 256 * 1024;
 
 /// StorageClasses.
-pub(super) fn class(base: Strategy) -> Strategy {
+pub(super) const fn class(base: Strategy) -> Strategy {
     Strategy {
         default: |class| {
             default(&mut class.root, "reclaimPolicy", "Delete");
@@ -138,7 +216,7 @@ fn topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut ErrorList) -> All
 }
 
 /// VolumeAttachments.
-pub(super) fn attachment(base: Strategy) -> Strategy {
+pub(super) const fn attachment(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_attachment(new),
         validate_change: attachment_unchanged,
@@ -162,7 +240,7 @@ fn attachment_unchanged(new: &Object, old: Option<&Object>) -> ErrorList {
 fn validate_attachment(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Field::of(new, "spec");
-    super::pod::volumes::driver_name(&spec.field("attacher"), &mut errors);
+    crate::core::pod::volumes::driver_name(&spec.field("attacher"), &mut errors);
     let source = spec.field("source");
     let (inline, name) = (source.field("inlineVolumeSpec"), source.field("persistentVolumeName"));
     let words = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
@@ -200,7 +278,7 @@ fn attachment_status(status: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// CSIStorageCapacities.
-pub(super) fn capacity(base: Strategy) -> Strategy {
+pub(super) const fn capacity(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_capacity(new),
         validate_change: |new, old| {
@@ -226,7 +304,7 @@ fn validate_capacity(new: &Object) -> ErrorList {
 }
 
 /// VolumeAttributesClasses.
-pub(super) fn attributes_class(base: Strategy) -> Strategy {
+pub(super) const fn attributes_class(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_attributes_class(new),
         validate_change: validate_attributes_change,

@@ -479,6 +479,14 @@ fn differ_in(map: &str, new: &Object, old: &Object) -> bool {
 }
 
 impl SelectableField {
+    /// Returns a field that is empty when it is not set.
+    pub(crate) const fn new(
+        name: &'static str,
+        paths: &'static [&'static [&'static str]],
+    ) -> SelectableField {
+        SelectableField { name, paths, unset: "" }
+    }
+
     fn of(&self, obj: &Object) -> Str {
         let found = self.paths.iter().find_map(|path| obj.at(path).filter(|v| !v.is_empty()));
         match found {

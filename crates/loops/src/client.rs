@@ -5,13 +5,15 @@ use bytes::Bytes;
 use keelson_auth::{AUTHENTICATED, Attributes, MASTERS, Permit, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::time::Timestamp;
 use keelson_meta::{Failure, Object, Reason, Status, Str, Value, value};
+use keelson_records::Entry;
 use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
-    Answer, Deleted, Entry, Kind, List, NewObject, Registry, ScaleChange, Subresource, Target,
-    UpdateFn, WriteResponse,
+    Answer, Deleted, List, NewObject, Registry, ScaleChange, Subresource, Target, UpdateFn,
+    WriteResponse,
 };
+use keelson_resources::Kind;
 use keelson_schema::decode::Decoded;
 use keelson_schema::json;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! without decoding the object.
 
 use keelson_meta::{Str, Value};
-use keelson_registry::Entry;
+use keelson_records::Entry;
 use keelson_schema::json;
 use memchr::{memchr2, memmem};
 

@@ -1,7 +1,8 @@
 //! Facts about pods that several loops use.
 
 use keelson_meta::Object;
-use keelson_registry::{Entry, Kind};
+use keelson_records::Entry;
+use keelson_resources::Kind;
 
 /// The paths of a pod that decide whether it is counted or reached.
 const COMPARED_PATHS: [&[&str]; 8] = [

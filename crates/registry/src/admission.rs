@@ -6,12 +6,13 @@
 
 mod scale;
 
-use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
+use crate::target::Target;
 use crate::write::{Options, OwnKind, Subresource, Write};
 use keelson_admission::{
-    Attributes, Call, Configurations, Operation, Phase, Recorder, Reinvocation, Request, Step,
+    AdmissionStep, Attributes, Call, Configurations, Operation, Phase, Recorder, Reinvocation,
+    Request,
 };
 use keelson_auth::Permit;
 use keelson_meta::random_names::generated_name;
@@ -66,7 +67,7 @@ impl Registry {
         result: &Result<T, Failure>,
         begun: Instant,
     ) {
-        let step = Step { phase, operation, rejected: result.is_err() };
+        let step = AdmissionStep { phase, operation, rejected: result.is_err() };
         self.options.admission.metrics().step(step, begun);
     }
 
@@ -276,7 +277,7 @@ impl Registry {
         begun: Instant,
     ) {
         let (operation, rejected) = (call.attributes.operation, result.is_err());
-        self.options.admission.count(name, Step { phase, operation, rejected }, begun);
+        self.options.admission.count(name, AdmissionStep { phase, operation, rejected }, begun);
     }
 
     /// Runs both phases for a request that stores no object of the target: a deletion or a review.

@@ -1,13 +1,13 @@
 //! The parts of the registry that admission uses: stored objects, for built-in plug-ins; schemas,
 //! conversion and equivalent resources, for webhooks and policies.
 
-use crate::api_table::{ApiGroup, ApiTable, Endpoint, Source};
 use crate::registry::Registry;
 use keelson_admission::{Api, BoxFuture, Stored};
 use keelson_auth::Authorizer;
 use keelson_meta::{
     Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value, growth,
 };
+use keelson_resources::api_table::{ApiGroup, ApiTable, Endpoint, Source};
 use keelson_schema::{Schema, decode};
 use std::sync::Arc;
 

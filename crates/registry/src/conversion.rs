@@ -1,12 +1,14 @@
 //! Conversion of custom resources by webhooks: for reads, writes, managedFields and admission.
 //! Kinds without a conversion webhook do not use this module.
 
-use crate::kind::{Kind, Target};
 use crate::registry::Registry;
+use crate::registry::kind_state::{Conversion, conversion_of};
+use crate::target::Target;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
-use keelson_cache::Entry;
 use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Str};
+use keelson_records::Entry;
+use keelson_resources::Kind;
 use keelson_schema::{Schema, decode, default};
 use keelson_store::KeyValue;
 use std::collections::HashMap;
@@ -62,7 +64,7 @@ impl Registry {
                 return Ok(done);
             }
             for (object, from, to) in missing {
-                let Some(webhook) = &kind.webhook else { continue };
+                let Some(Conversion { webhook, .. }) = conversion_of(kind) else { continue };
                 let one = std::slice::from_ref(&object);
                 let converted = self.convert_by(webhook, one, &from, &to).await?;
                 let Some(converted) = converted.into_iter().next() else { continue };
@@ -84,7 +86,9 @@ impl Registry {
         if from.gvk == to.gvk {
             return Ok(object);
         }
-        let Some(webhook) = &kind.webhook else { return Ok(kind.convert(object, from, to)) };
+        let Some(Conversion { webhook, .. }) = conversion_of(kind) else {
+            return Ok(kind.convert(object, from, to));
+        };
         let converted = self.convert_by(webhook, &[object], from, to).await?;
         let converted = converted.into_iter().next();
         pruned(to, converted.ok_or_else(|| Status::internal("no object was converted"))?)
@@ -162,10 +166,13 @@ impl Registry {
         if kind.is_in_present_schema(entry) && kind.is_in_version(entry, to) {
             return Ok(entry.clone());
         }
-        let shared = kind.converted.shared(&to.gvk.version, entry);
+        let Some(Conversion { converted: known, .. }) = conversion_of(kind) else {
+            return self.converted(target, entry.clone()).await;
+        };
+        let shared = known.shared(&to.gvk.version, entry);
         let converted = shared.get_or_init(|| self.converted(target, entry.clone())).await.clone();
         if converted.is_err() {
-            kind.converted.forget(&to.gvk.version, entry);
+            known.forget(&to.gvk.version, entry);
         }
         converted
     }
@@ -177,7 +184,7 @@ impl Registry {
         mut entries: Vec<Entry>,
     ) -> Result<Vec<Entry>, Failure> {
         let (kind, to) = (&target.kind, target.schema());
-        let Some(webhook) = &kind.webhook else { return Ok(entries) };
+        let Some(conversion) = conversion_of(kind) else { return Ok(entries) };
         let version = &to.gvk.version;
         let mut waiting: HashMap<Str, Batch> = HashMap::new();
         for at in 0..entries.len() {
@@ -185,7 +192,7 @@ impl Registry {
             if kind.is_in_present_schema(entry) && kind.is_in_version(entry, to) {
                 continue;
             }
-            if let Some(known) = kind.converted.get(version, entry) {
+            if let Some(known) = conversion.converted.get(version, entry) {
                 entries[at] = known;
                 continue;
             }
@@ -199,11 +206,11 @@ impl Registry {
             batch.objects.push(object);
             batch.places.push(at);
             if batch.is_full() {
-                self.convert_batch(target, webhook, batch, &mut entries).await?;
+                self.convert_batch(target, conversion, batch, &mut entries).await?;
             }
         }
         for batch in waiting.values_mut() {
-            self.convert_batch(target, webhook, batch, &mut entries).await?;
+            self.convert_batch(target, conversion, batch, &mut entries).await?;
         }
         Ok(entries)
     }
@@ -211,7 +218,7 @@ impl Registry {
     async fn convert_batch(
         &self,
         target: &Target,
-        webhook: &ConversionWebhook,
+        conversion: &Conversion,
         batch: &mut Batch,
         entries: &mut [Entry],
     ) -> Result<(), Failure> {
@@ -219,10 +226,11 @@ impl Registry {
         if batch.objects.is_empty() {
             return Ok(());
         }
-        let converted = self.convert_by(webhook, &batch.objects, &batch.from, to).await?;
+        let converted =
+            self.convert_by(&conversion.webhook, &batch.objects, &batch.from, to).await?;
         for (at, object) in batch.places.drain(..).zip(converted) {
             let entry = entry_of(kind, to, &entries[at], pruned(to, object)?)?;
-            kind.converted.insert(&to.gvk.version, entry.clone());
+            conversion.converted.insert(&to.gvk.version, entry.clone());
             entries[at] = entry;
         }
         batch.objects.clear();
@@ -236,9 +244,9 @@ impl Registry {
 /// Decodes an entry in the version that writes use.
 macro_rules! decode_entry {
     ($registry:expr, $target:expr, $entry:expr) => {
-        match $target.kind.webhook {
-            None => $target.kind.object_in($entry, $target.working()),
-            Some(_) => Box::pin($registry.decode_converted($target, $entry)).await,
+        match $target.kind.has_conversion_webhook {
+            false => $target.kind.object_in($entry, $target.working()),
+            true => Box::pin($registry.decode_converted($target, $entry)).await,
         }
     };
 }
@@ -256,7 +264,7 @@ macro_rules! encode_record {
 /// Replaces an object of a dry run by what a read would return after the write.
 macro_rules! round_trip {
     ($registry:expr, $target:expr, $object:expr) => {
-        if $target.kind.source == $crate::api_table::Source::Custom {
+        if $target.kind.source == keelson_resources::api_table::Source::Custom {
             if $target.working().gvk == $target.kind.storage.gvk {
                 keelson_schema::default::fill($target.working(), $object)?;
             } else {
@@ -270,9 +278,9 @@ macro_rules! round_trip {
 /// Converts an entry to the version of the target.
 macro_rules! convert_entry {
     ($registry:expr, $target:expr, $entry:expr) => {
-        match $target.kind.webhook {
-            None => Ok($entry),
-            Some(_) => Box::pin($registry.converted($target, $entry)).await,
+        match $target.kind.has_conversion_webhook {
+            false => Ok($entry),
+            true => Box::pin($registry.converted($target, $entry)).await,
         }
     };
 }

@@ -1,7 +1,7 @@
 //! [`ConvertedEntries`]: a cache of objects that conversion webhooks have converted.
 
-use keelson_cache::Entry;
 use keelson_meta::{Failure, Str};
+use keelson_records::Entry;
 use keelson_store::Revision;
 use std::collections::HashMap;
 use std::fmt;

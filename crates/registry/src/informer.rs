@@ -4,12 +4,13 @@
 //! are followed as soon as they are served. A kind is listed again when some of its changes are lost: at first, when
 //! its definition has changed, and when the informer fell behind.
 
-use crate::kind::Kind;
-use crate::producer::custom_prefix;
 use crate::registry::Registry;
 use bytes::Bytes;
-use keelson_cache::{Change, ChangeKind, Cursor, Entry, Follower, Snapshot};
+use keelson_cache::{Change, ChangeKind, Cursor, Follower, Snapshot};
 use keelson_meta::Str;
+use keelson_records::Entry;
+use keelson_resources::Kind;
+use keelson_resources::producer::custom_prefix;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::watch;

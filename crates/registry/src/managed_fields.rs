@@ -1,10 +1,9 @@
 //! Field managers: updates of `metadata.managedFields`, with the rules of the apply crate.
 
-use crate::api_table::Source;
 use crate::conversion::Conversions;
-use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
+use crate::target::Target;
 use crate::write::Subresource;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
@@ -12,6 +11,8 @@ use keelson_apply::managed::{self, Scope};
 use keelson_kinds::StatusMetadata;
 use keelson_kinds::strategy::ResetFields;
 use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Timestamp, Value};
+use keelson_resources::Kind;
+use keelson_resources::api_table::Source;
 use keelson_schema::{Schema, decode};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -89,8 +90,8 @@ impl<'a> FieldManager<'a> {
             let given = obj.api_version();
             let from = kind.versions.iter().find(|from| from.gvk.api_version() == given);
             let from = from.unwrap_or(self.schema);
-            let converted = match kind.webhook {
-                Some(_) if from.gvk != to.gvk => self.conversions?.get(obj, from, to)?,
+            let converted = match kind.has_conversion_webhook {
+                true if from.gvk != to.gvk => self.conversions?.get(obj, from, to)?,
                 _ => obj.clone(),
             };
             Some((to.clone(), self.canonicalize(to, converted)?))

@@ -1,6 +1,6 @@
 //! Checks that a [`Permit`] covers what a verb is about to do.
 
-use crate::kind::Target;
+use crate::target::Target;
 use keelson_auth::{Action, Permit};
 use keelson_meta::field_selector::FieldSelector;
 use keelson_schema::catalogue::SubresourceClass;

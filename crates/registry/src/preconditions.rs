@@ -2,12 +2,12 @@
 //!
 //! Each way to send them has its own messages in upstream, and its own meaning of an empty text.
 
-use crate::kind::Target;
 use crate::options::DeleteOptions;
-use keelson_cache::Entry;
+use crate::target::Target;
 use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::{ErrorList, Failure, FieldError, GroupVersionResource, Object, Path};
 use keelson_meta::{Reason, Status};
+use keelson_records::Entry;
 use keelson_store::Revision;
 
 /// Checks the options of a delete. An empty text matches no object.

@@ -1,14 +1,12 @@
 //! [`Registry`]: all kinds over one store.
 
 pub mod hooks;
+pub(crate) mod kind_state;
 mod objects_reader;
 
-use crate::api_changes::ApiChanges;
-use crate::api_table::{ApiTable, RemoteGroup, RemoteVersion, Source};
 use crate::clock::Clock;
-use crate::converted_entries::ConvertedEntries;
-use crate::kind::{Kind, Target};
-use crate::open_api_index::OpenApiIndexCache;
+use crate::target::Target;
+use crate::write_failure::WriteFailure;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use hooks::{Claim, Ending, Hooks, KindHooks, SimulatedNodes};
@@ -17,19 +15,22 @@ use keelson_admission::{
     Configurations, DynamicPlugIn, NAMESPACE_AUTO_PROVISION, namespace_lifecycle,
 };
 use keelson_auth::{Authorizer, WatchedIndex};
-use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
-use keelson_kinds::{PortRange, facts};
-use keelson_meta::{
-    Failure, Features, GroupVersionKind, GroupVersionResource, Overgrown, Reason, Status, Str,
+use keelson_cache::{Cache, Resource, Snapshot, StartError};
+use keelson_kinds::PortRange;
+use keelson_meta::{Failure, Features, Overgrown, Reason, Status, Str};
+use keelson_records::Entry;
+use keelson_resources::{
+    ApiChanges, ApiTable, Kind, OpenApiIndex, OpenApiIndexCache, RemoteGroup, RemoteVersion,
+    Served, built_in,
 };
-use keelson_schema::catalogue::{Catalogue, Resource as Facts, Version};
+use keelson_schema::catalogue::Catalogue;
 use keelson_store::{
     Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -129,7 +130,7 @@ pub struct Registry {
     api: ArcSwap<ApiTable>,
     /// Locked by whoever replaces the API table.
     api_changes: Mutex<ApiChanges>,
-    pub(crate) open_api_index: OpenApiIndexCache,
+    open_api_index: OpenApiIndexCache,
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
     /// The number of the last change of the API table.
     api_number: watch::Sender<u64>,
@@ -147,7 +148,9 @@ impl Registry {
         let RegistryOptions { features, allows_privileged, .. } = options;
         let served =
             Served { runtime_config: &options.runtime_config, features, allows_privileged };
-        let kinds = built_in(catalogue, served, &hooks);
+        let kinds = built_in(catalogue, served, |group, resource| {
+            kind_state::with_hooks(hooks.of(group, resource))
+        });
         let api = ApiTable::built_in(catalogue, &kinds, |group, version, resource| {
             served.has(&group.name, version, resource)
         });
@@ -199,13 +202,14 @@ impl Registry {
 
     /// Runs a write of several keys in its own task, so that it completes even when the request is
     /// cancelled (a timeout, a reset, a client that disconnects).
-    pub(crate) async fn run_to_completion<T, F>(
+    pub(crate) async fn run_to_completion<T, E, F>(
         &self,
         write: impl FnOnce(Arc<Registry>) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, E>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Failure>> + Send + 'static,
+        E: From<Failure> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
     {
         let registry = self.shared()?;
         let write = Box::pin(write(registry));
@@ -213,7 +217,7 @@ impl Registry {
         match self.writes.spawn(write).await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(Status::unavailable("the server is shutting down")),
+            Err(_) => Err(Status::unavailable("the server is shutting down").into()),
         }
     }
 
@@ -250,6 +254,15 @@ impl Registry {
     /// Returns the number of the last change of the API table.
     pub fn api_change(&self) -> u64 {
         *self.api_number.borrow()
+    }
+
+    /// Returns the index of the OpenAPI v3 documents. It is cached; after a change of the API table
+    /// only the documents of the changed groups are hashed again.
+    pub fn open_api_index(&self) -> OpenApiIndex {
+        // The table may be newer than the number. Its newer changes are processed again next time.
+        let number = self.api_change();
+        let changed_since = |change| self.api_groups_since(change);
+        self.open_api_index.index(&self.api(), &self.catalogue, number, changed_since)
     }
 
     /// Returns the groups that changed after change `number`; `None`: too many changes, compare all.
@@ -295,17 +308,6 @@ impl Registry {
         self.api.load().kind(group, resource).cloned()
     }
 
-    /// Returns the `storageVersionHash` of legacy discovery (apiserver
-    /// `discovery/storageversionhash.go`). Clients only compare it.
-    pub fn storage_version_hash(&self, kind: &Kind) -> String {
-        use base64::Engine;
-        use sha2::Digest;
-        let gvk = stored_gvk(&self.catalogue, kind);
-        let text = format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind);
-        let digest = sha2::Sha256::digest(text.as_bytes());
-        base64::engine::general_purpose::STANDARD.encode(&digest[..8])
-    }
-
     /// Returns a new random uid.
     pub fn new_uid(&self) -> Str {
         crate::clock::uid(self.clock.as_ref())
@@ -320,6 +322,11 @@ impl Registry {
     pub fn target(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Target {
         let kind = self.kind(group, resource).expect("a built-in resource");
         Target::of(&kind, namespace, name)
+    }
+
+    /// Returns the hooks of a kind.
+    pub(crate) fn hooks_of<'k>(&'k self, kind: &'k Kind) -> &'k KindHooks {
+        kind_state::hooks_of(kind).unwrap_or(&self.no_hooks)
     }
 
     /// Returns the cache of a kind.
@@ -401,7 +408,7 @@ impl Registry {
         value: Bytes,
         expected: Revision,
         guard: Option<Compare>,
-    ) -> Result<Put, Failure> {
+    ) -> Result<Put, WriteFailure> {
         if value.len() > OBJECT_BYTES_MAX {
             return Err(Overgrown.into());
         }
@@ -425,7 +432,8 @@ impl Registry {
                 // Entries do not keep the revision of the creation.
                 let kv = KeyValue { key: key.clone(), value, created: modified, modified };
                 let entry = self.objects(&target.kind).written(&kv);
-                entry.map(Put::Stored).map_err(Status::internal)
+                let stored = entry.map(Put::Stored);
+                stored.map_err(|error| WriteFailure::Unknown(Status::internal(error)))
             }
             TxnOutcome::Conflict { key: changed, .. } if changed != key => {
                 Ok(Put::NamespaceChanged)
@@ -448,7 +456,7 @@ impl Registry {
         record: Bytes,
         (expected, guard): (Revision, Option<Compare>),
         claim: Option<Box<dyn Claim>>,
-    ) -> Result<Put, Failure> {
+    ) -> Result<Put, WriteFailure> {
         let Some(mut claim) = claim else {
             return self.put(target, record, expected, guard).await;
         };
@@ -456,11 +464,7 @@ impl Registry {
         let put = self.put(target, record, expected, guard).await;
         let ending = match &put {
             Ok(Put::Stored(_)) => Ending::Stored,
-            Err(failure)
-                if matches!(failure.reason, Reason::ServerTimeout | Reason::InternalError) =>
-            {
-                Ending::Unknown
-            }
+            Err(failure) if !failure.is_certain() => Ending::Unknown,
             Ok(Put::Conflict(_) | Put::NamespaceChanged) | Err(_) => Ending::NotStored,
         };
         claim.end(self, ending).await;
@@ -472,7 +476,7 @@ impl Registry {
         &self,
         target: &Target,
         expected: Revision,
-    ) -> Result<Deletion, Failure> {
+    ) -> Result<Deletion, WriteFailure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         let txn = Txn {
             compare: vec![Compare { key: key.clone(), modified: expected }],
@@ -501,22 +505,36 @@ impl Registry {
         Timestamp(u64::try_from(millis).unwrap_or_default())
     }
 
-    async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {
+    async fn commit(
+        &self,
+        target: &Target,
+        action: &str,
+        txn: Txn,
+    ) -> Result<TxnOutcome, WriteFailure> {
         let span = target.span("store.commit");
         span.set("group", target.gvr().group.as_str());
         span.set("resource", target.gvr().resource.as_str());
         let committed = span.scope(self.store.txn(txn)).await;
         committed.inspect_err(|_| span.fail()).map_err(|error| match error {
             // The outcome is unknown: the client has to read the object.
-            WriteError::Unknown { .. } => {
-                Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
+            WriteError::Unknown { .. } => WriteFailure::Unknown(Status::server_timeout(
+                target.gvr(),
+                action,
+                UNKNOWN_RETRY_SECONDS,
+            )),
+            WriteError::Failed { ref source } => {
+                WriteFailure::Failed(Status::internal(format!("{error}: {source}")))
             }
+            WriteError::Stopped { .. } => WriteFailure::Failed(Status::internal(error)),
             WriteError::TooLarge { .. } => Overgrown.into(),
             // Nothing was written, so the client may retry.
-            WriteError::Refused { ref source } => Status::unavailable(format!("{error}: {source}")),
-            WriteError::Failed { ref source } => Status::internal(format!("{error}: {source}")),
-            WriteError::Unreadable { ref source } => unreadable(&format!("{error}: {source}")),
-            error => Status::internal(error),
+            WriteError::Refused { ref source } => {
+                Status::unavailable(format!("{error}: {source}")).into()
+            }
+            WriteError::Unreadable { ref source } => {
+                unreadable(&format!("{error}: {source}")).into()
+            }
+            error => Status::internal(error).into(),
         })
     }
 
@@ -586,164 +604,4 @@ pub(crate) enum Deletion {
     Done(Revision),
     /// Another write came first: the stored object, if there is one.
     Conflict(Option<Entry>),
-}
-
-/// Returns the built-in kinds of a server with these flags, without a server.
-pub fn built_in_kinds(runtime_config: &[(String, bool)], features: Features) -> Vec<Arc<Kind>> {
-    let served = Served { runtime_config, features, allows_privileged: true };
-    built_in(Catalogue::shared(), served, &Hooks::default()).into_values().collect()
-}
-
-/// Returns the version in which kube-apiserver stores a kind. It does not depend on the served versions.
-pub fn stored_gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
-    let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
-    let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
-    if *group != kind.storage.gvk.group {
-        return kind.storage.gvk.clone();
-    }
-    if let Some(version) = facts::stored_version(group, resource) {
-        return of(version);
-    }
-    let versions = catalogue.group(group).into_iter().flat_map(|group| &group.versions);
-    let has = |resources: &[Facts]| resources.iter().any(|known| known.name == *resource);
-    let first = versions.into_iter().find(|version| has(&version.resources));
-    first.map_or_else(|| kind.storage.gvk.clone(), |version| of(&version.name))
-}
-
-/// Returns the built-in kinds that store objects, by group and resource.
-pub(crate) fn built_in(
-    catalogue: &Arc<Catalogue>,
-    served: Served<'_>,
-    hooks: &Hooks,
-) -> HashMap<(Str, Str), Arc<Kind>> {
-    let mut kinds: HashMap<(Str, Str), Arc<Kind>> = HashMap::new();
-    for group in &catalogue.groups {
-        let mut names: Vec<&Str> = vec![];
-        for version in &group.versions {
-            for resource in version.resources.iter().filter(|r| keeps_objects(&r.verbs)) {
-                if !names.contains(&&resource.name) {
-                    names.push(&resource.name);
-                }
-            }
-        }
-        for name in names {
-            if let Some(mut kind) = kind_of(catalogue, group, name, served) {
-                kind.hooks_row = hooks.row(&group.name, name);
-                kinds.insert((group.name.clone(), name.clone()), Arc::new(kind));
-            }
-        }
-    }
-    kinds
-}
-
-/// Whether a resource stores objects: it can be listed and created, unlike reviews.
-fn keeps_objects(verbs: &[Str]) -> bool {
-    verbs.iter().any(|verb| verb == "list") && verbs.iter().any(|verb| verb == "create")
-}
-
-fn kind_of(
-    catalogue: &Arc<Catalogue>,
-    group: &keelson_schema::catalogue::Group,
-    name: &Str,
-    served: Served<'_>,
-) -> Option<Kind> {
-    let mut versions = vec![];
-    let (mut namespaced, mut has_status) = (false, false);
-    for version in &group.versions {
-        let Some(resource) = version.resources.iter().find(|r| &r.name == name) else {
-            continue;
-        };
-        if !served.has(&group.name, version, resource) {
-            continue;
-        }
-        namespaced = resource.namespaced;
-        has_status |= resource.subresources.iter().any(|sub| sub.name == "status");
-        versions.extend(catalogue.schema(&resource.kind));
-    }
-    if versions.is_empty() {
-        return None;
-    }
-    let storage = storage_schema(catalogue, group, name)?;
-    let gvr =
-        GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
-    Some(Kind {
-        prefix: prefix(&group.name, name),
-        strategy: keelson_kinds::strategy(&group.name, name, served.features)
-            .allow_privileged(served.allows_privileged),
-        gvr,
-        list_kind: Str::from(format!("{}List", storage.gvk.kind)),
-        source: Source::BuiltIn,
-        generation: 0,
-        foreign_through: AtomicU64::new(0),
-        definition: None,
-        hooks_row: None,
-        is_terminating: AtomicBool::new(false),
-        checks: vec![],
-        all_versions: vec![],
-        webhook: None,
-        converted: ConvertedEntries::default(),
-        storage,
-        versions,
-        namespaced,
-        has_status,
-    })
-}
-
-/// The flags that decide which resources are served.
-#[derive(Clone, Copy)]
-pub(crate) struct Served<'a> {
-    /// `--runtime-config`.
-    pub runtime_config: &'a [(String, bool)],
-    /// `--feature-gates`.
-    pub features: Features,
-    pub allows_privileged: bool,
-}
-
-impl Served<'_> {
-    /// Whether a resource is served: its feature gate is on, and its version is enabled by the last
-    /// matching entry of `--runtime-config` or by default.
-    fn has(self, group: &str, version: &Version, resource: &Facts) -> bool {
-        let default_on = version.default_on && resource.default_on;
-        resource.gate.is_none_or(|feature| self.features.is_on(feature))
-            && self.has_version(group, &version.name, default_on)
-    }
-
-    fn has_version(self, group: &str, version: &str, default_on: bool) -> bool {
-        let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        let level = |key: &str| match key {
-            "api/all" => true,
-            "api/alpha" => version.contains("alpha"),
-            "api/beta" => version.contains("beta"),
-            "api/ga" => !version.contains("alpha") && !version.contains("beta"),
-            _ => false,
-        };
-        let exact = self.runtime_config.iter().rev().find(|(key, _)| *key == name);
-        let wide = self.runtime_config.iter().rev().find(|(key, _)| level(key));
-        exact.or(wide).map_or(default_on, |(_, on)| *on)
-    }
-}
-
-/// Returns the schema of the version in which our records are stored. It does not depend on the
-/// served versions: both Event resources share one version; any other resource uses its first
-/// version that is enabled by default, else its first version.
-fn storage_schema(
-    catalogue: &Catalogue,
-    group: &keelson_schema::catalogue::Group,
-    name: &Str,
-) -> Option<keelson_schema::Schema> {
-    if let Some(shared) = facts::shared_storage_kind(&group.name, name) {
-        return catalogue.schema(&shared);
-    }
-    let versions = || {
-        group.versions.iter().filter_map(|version| {
-            version.resources.iter().find(|r| &r.name == name).map(|resource| (version, resource))
-        })
-    };
-    let on = versions().find(|(version, resource)| version.default_on && resource.default_on);
-    let (_, resource) = on.or_else(|| versions().next())?;
-    catalogue.schema(&resource.kind)
-}
-
-fn prefix(group: &str, name: &str) -> Bytes {
-    Bytes::from(format!("/registry/{}/", facts::storage_prefix(group, name)))
 }

@@ -1,13 +1,12 @@
 //! The `scale` subresource, which reads and writes the replicas of several kinds (registry
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
-use crate::api_table::Source;
-use crate::kind::{Answer, Target};
 use crate::managed_fields::FieldManager;
 use crate::options::{Freshness, Patch, WriteOptions};
 use crate::patching::ParsedPatch;
 use crate::preconditions::{check_scale, check_uid};
 use crate::registry::Registry;
+use crate::target::{Answer, Target};
 use crate::verbs::bodies::{NewObject, check_namespace};
 use crate::verbs::patch::ApplyConfiguration;
 use crate::verbs::update::check_name;
@@ -17,6 +16,7 @@ use keelson_apply::managed::scale::{ReplicasPaths, to_resource, to_scale};
 use keelson_auth::Permit;
 use keelson_kinds::scale::{self, REPLICAS, members, scale_kind, set_at};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Str};
+use keelson_resources::api_table::Source;
 use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
 

@@ -2,10 +2,10 @@
 //! the permit and gives actions access to the verbs.
 
 use crate::admission::AdmissionConfigs;
-use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::registry::hooks::{ActionRequest, ActionResponse, OwnedActionRequest};
+use crate::target::{Answer, Target};
 use crate::verbs::WriteResponse;
 use crate::verbs::bodies::UpdateFn;
 use crate::verbs::delete::Deleted;

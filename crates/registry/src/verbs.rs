@@ -13,8 +13,8 @@ pub mod watch;
 
 pub use retry_budget::RetryBudget;
 
-use crate::kind::Answer;
 use crate::options::{FieldValidation, strict_warnings};
+use crate::target::Answer;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Status, Str};
 use keelson_schema::Schema;

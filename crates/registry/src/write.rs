@@ -1,7 +1,7 @@
 //! [`Write`]: the facts about a write that admission sees. [`Subresource`]: the subresource that is written.
 
-use crate::kind::Target;
 use crate::options::{DeleteOptions, WriteOptions};
+use crate::target::Target;
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Map, Object, Value, value};

@@ -6,7 +6,7 @@ use crate::negotiate::Encoding;
 use bytes::Bytes;
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value, value};
 use keelson_registry::Registry;
-use keelson_registry::api_table::{
+use keelson_resources::api_table::{
     ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion, Source,
 };
 use keelson_schema::catalogue::{Catalogue, Resource};

@@ -12,7 +12,7 @@ use crate::respond::{self, Reply};
 use http::{Request, StatusCode, header};
 use keelson_aggregation::{peer, remove_user_headers, user_headers};
 use keelson_auth::User;
-use keelson_registry::RemoteVersion;
+use keelson_resources::RemoteVersion;
 
 /// Passes a request on.
 pub(crate) async fn run(

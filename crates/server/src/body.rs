@@ -3,9 +3,9 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::{Compression, write::GzEncoder};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use keelson_cache::Entry;
 use keelson_egress::StreamedResponse;
 use keelson_meta::{Failure, Status};
+use keelson_records::Entry;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

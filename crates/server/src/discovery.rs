@@ -1,8 +1,9 @@
 //! Legacy discovery: one document each for the groups, a group, and a group version.
 
 use keelson_meta::{Map, Str, Value, value};
-use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint, Source};
-use keelson_registry::{Registry, RemoteGroup};
+use keelson_registry::Registry;
+use keelson_resources::api_table::{ApiGroup, ApiVersion, Endpoint, Source};
+use keelson_resources::{RemoteGroup, storage_version_hash};
 
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -136,7 +137,7 @@ fn legacy_resource(
     if !resource.categories.is_empty() {
         entry.insert("categories", strings(&resource.categories));
     }
-    let hash = endpoint.kind.as_ref().map(|kind| registry.storage_version_hash(kind));
+    let hash = endpoint.kind.as_ref().map(|kind| storage_version_hash(&registry.catalogue, kind));
     if let Some(hash) = hash {
         entry.insert("storageVersionHash", hash);
     }

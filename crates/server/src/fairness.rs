@@ -22,7 +22,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use keelson_auth::{Attributes, User};
 use keelson_fairness::{
-    FlowSchema, Level, LevelSpec, Nanoseconds, Request, RetryAfter, Target, Work,
+    FlowSchema, Level, LevelSpec, Nanoseconds, Request, RequestTarget, RetryAfter, Work,
 };
 use keelson_meta::Str;
 use metrics::FlowMetrics;
@@ -117,8 +117,8 @@ pub(crate) struct Rejected {
 impl<'a> Asked<'a> {
     pub fn new(user: &'a User, attributes: &'a Attributes, path: &'a str) -> Asked<'a> {
         let target = match attributes.non_resource {
-            true => Target::Path(&attributes.path),
-            false => Target::Resource {
+            true => RequestTarget::Path(&attributes.path),
+            false => RequestTarget::Resource {
                 group: &attributes.gvr.group,
                 resource: &attributes.gvr.resource,
                 subresource: &attributes.subresource,

@@ -6,10 +6,10 @@ use crate::negotiate::{Encoding, Shape};
 use crate::respond::{self, Reply};
 use crate::view::View;
 use bytes::Bytes;
-use keelson_cache::Entry;
 use keelson_meta::{Failure, Map, Object, Status, Value};
-use keelson_registry::api_table::Source;
+use keelson_records::Entry;
 use keelson_registry::{List, Target};
+use keelson_resources::api_table::Source;
 use keelson_schema::{Schema, cbor, json, proto};
 
 /// Size of the chunks.

@@ -320,7 +320,8 @@ async fn openapi(app: &Arc<App>, head: &RequestHead, rest: &[&str]) -> Result<Re
             let name = format!("{name} {hash}");
             let shared = app.clone();
             let make = move || {
-                Some(shared.registry.documents(|documents| match is_protobuf {
+                let registry = &shared.registry;
+                Some(registry.api().documents(&registry.catalogue, |documents| match is_protobuf {
                     true => documents.v2_document_protobuf(),
                     false => documents.v2_document(),
                 }))
@@ -339,7 +340,9 @@ async fn openapi(app: &Arc<App>, head: &RequestHead, rest: &[&str]) -> Result<Re
             // `apis/GROUP/VERSION`
             let group = path.get(1).copied().unwrap_or_default().to_owned();
             let path = path.join("/");
-            let hash = app.registry.documents_of(&group, |documents| documents.v3_hash(&path));
+            let api = app.registry.api();
+            let catalogue = &app.registry.catalogue;
+            let hash = api.documents_of(catalogue, &group, |documents| documents.v3_hash(&path));
             let named = head.query.get("hash");
             if named.is_some_and(|named| named != hash) {
                 let mut reply = respond::with_body(301, "application/json", Body::empty());
@@ -353,7 +356,8 @@ async fn openapi(app: &Arc<App>, head: &RequestHead, rest: &[&str]) -> Result<Re
             let shared = app.clone();
             let make = move || {
                 let registry = &shared.registry;
-                registry.documents_of(&group, |documents| documents.v3_document(&path))
+                let (api, catalogue) = (registry.api(), &registry.catalogue);
+                api.documents_of(catalogue, &group, |documents| documents.v3_document(&path))
             };
             match app.state.documents.text(&name, make).await {
                 Some(text) => Ok(tagged(head, text, "application/json", &hash, named.is_some())),

@@ -40,7 +40,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Versio
 use hyper::body::Incoming;
 use keelson_auth::{ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, User};
 use keelson_meta::{Failure, Status};
-use keelson_registry::{RemoteVersion, clock};
+use keelson_registry::clock;
+use keelson_resources::RemoteVersion;
 use std::any::Any;
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;

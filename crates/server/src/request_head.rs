@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::query::Query;
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 use keelson_meta::Failure;
-use keelson_registry::api_table::Source;
+use keelson_resources::api_table::Source;
 use keelson_schema::decode::Format;
 use std::sync::Arc;
 

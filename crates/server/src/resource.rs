@@ -23,12 +23,12 @@ use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Map, Reason, Status, value};
-use keelson_registry::api_table::Source;
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
     Answer, Deleted, ScaleChange, Subresource, Target, WatchRefusal, WriteResponse, has_table,
     scale_kind,
 };
+use keelson_resources::api_table::Source;
 use keelson_schema::Schema;
 use keelson_schema::catalogue::SubresourceClass;
 use keelson_schema::decode::{Decoded, Format};
@@ -349,7 +349,7 @@ impl<'a> Call<'a> {
     fn record(&self, decoded: &Decoded, options: &WriteOptions) {
         let (schema, kind) = (self.target.schema(), &self.target.kind);
         request_object::record(self.head, schema, decoded, options.field_validation, |object| {
-            kind.fill_defaults(schema, object, self.app.registry.clock.as_ref())
+            kind.fill_defaults(schema, object, self.app.registry.clock.now())
         });
     }
 

@@ -12,7 +12,8 @@ use keelson_meta::time::GoDuration;
 use keelson_meta::{Failure, Timestamp};
 use keelson_registry::hooks::{SimulatedContainer, SimulatedLog, SimulatedNodes};
 use keelson_registry::options::{LogOptions, WatchOptions};
-use keelson_registry::{EventKind, Kind, Registry, Target, WatchEvent, WatchRefusal, WatchSession};
+use keelson_registry::{EventKind, Registry, Target, WatchEvent, WatchRefusal, WatchSession};
+use keelson_resources::Kind;
 use std::fmt::Write;
 use std::sync::Arc;
 

@@ -7,14 +7,14 @@ use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use bytes::Bytes;
-use keelson_cache::Entry;
 use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
-use keelson_registry::api_table::Source;
+use keelson_records::Entry;
 use keelson_registry::{
     Answer, Target, drop_converted_annotations, has_printed_form, printed_form,
 };
+use keelson_resources::api_table::Source;
 use keelson_schema::{Schema, json, tables};
 use std::sync::Arc;
 
@@ -172,7 +172,7 @@ impl View {
 
     /// Returns whether objects are stored in the version of the view, or were converted to it by a webhook.
     fn is_storage(&self, target: &Target) -> bool {
-        target.kind.webhook.is_some() || target.kind.storage.gvk == self.schema.gvk
+        target.kind.has_conversion_webhook || target.kind.storage.gvk == self.schema.gvk
     }
 
     /// Creates the response with one object.

@@ -129,6 +129,20 @@ fn length(bytes: usize) -> io::Result<[u8; 4]> {
     u32::try_from(bytes).map(u32::to_be_bytes).map_err(io::Error::other)
 }
 
+/// Writes a backup of these keys, which may come in any order.
+pub fn write(
+    out: &mut dyn Write,
+    revision: Revision,
+    mut keys: Vec<KeyValue>,
+) -> io::Result<BackupSummary> {
+    keys.sort_unstable_by(|one, other| (one.modified, &one.key).cmp(&(other.modified, &other.key)));
+    let mut writer = BackupWriter::begin(out, revision)?;
+    for kv in &keys {
+        writer.push(kv)?;
+    }
+    writer.finish()
+}
+
 /// Reads a backup and verifies its checksum. Its keys are verified only when the end is reached.
 pub struct BackupReader<R> {
     input: R,

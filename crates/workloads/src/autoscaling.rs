@@ -16,7 +16,8 @@ use keelson_loops::events::Recorder;
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::{Selector, parse};
 use keelson_meta::{Failure, GroupVersion, Object, Status, Str, Timestamp, Value, value};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Subresource, Target};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope, Subresource, Target};
 use proposals::{Computed, Input};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -198,7 +199,7 @@ impl Sync<'_> {
         let registry = &self.all.client.registry;
         let api = registry.api();
         // Any served version of the kind will do.
-        let of_group = |kind_of: &std::sync::Arc<keelson_registry::Kind>| {
+        let of_group = |kind_of: &std::sync::Arc<keelson_resources::Kind>| {
             kind_of.gvr.group == version.group
                 && kind_of.versions.iter().any(|schema| schema.gvk.kind == kind)
         };

@@ -5,7 +5,8 @@ use crate::pod_control::controller_reference;
 use keelson_loops::client::Client;
 use keelson_meta::{Failure, Object, Reason, Status, Value, value};
 use keelson_registry::options::PatchForm;
-use keelson_registry::{Answer, Kind, Subresource, Target};
+use keelson_registry::{Answer, Subresource, Target};
+use keelson_resources::Kind;
 use std::sync::Arc;
 
 /// What a controller does with an object.

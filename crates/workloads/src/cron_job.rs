@@ -12,8 +12,10 @@ use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
 use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Reason, Status, Str, Timestamp, Value, value};
+use keelson_records::Entry;
 use keelson_registry::options::{DeleteOptions, Propagation};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Subresource, Target};
+use keelson_registry::{InformerEvent, InformerScope, Subresource, Target};
+use keelson_resources::Kind;
 use schedule::Schedule;
 use std::time::Duration;
 

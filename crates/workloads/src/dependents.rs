@@ -7,7 +7,9 @@ use keelson_loops::metadata::{Metadata, OwnerReference};
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Str};
-use keelson_registry::{Entry, InformerEvent, Kind, Registry};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, Registry};
+use keelson_resources::Kind;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 

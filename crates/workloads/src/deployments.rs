@@ -21,7 +21,9 @@ use keelson_loops::metadata::Metadata;
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Status, value};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Target};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope, Target};
+use keelson_resources::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,7 +7,8 @@ use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
 use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Status, Str, Value, value};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Target};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope, Target};
 use std::time::Duration;
 
 /// Runs until it is dropped.

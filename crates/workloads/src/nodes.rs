@@ -32,10 +32,10 @@ use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
 use keelson_meta::time::GoDuration;
 use keelson_meta::{Failure, Object, Str, Timestamp, Value};
+use keelson_records::Entry;
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{
-    Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, Subresource, Target,
-};
+use keelson_registry::{InformerEvent, InformerScope, NewObject, Registry, Subresource, Target};
+use keelson_resources::Kind;
 use pod_facts::Rejection;
 use state::{NodeFacts, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

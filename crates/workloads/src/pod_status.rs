@@ -4,7 +4,8 @@ use crate::stored::set_condition;
 use keelson_loops::client::Client;
 use keelson_meta::{Failure, Map, Object, Timestamp, Value, value};
 use keelson_registry::options::PatchForm;
-use keelson_registry::{Kind, Subresource, Target};
+use keelson_registry::{Subresource, Target};
+use keelson_resources::Kind;
 use std::sync::Arc;
 
 /// Sets the condition DisruptionTarget of a pod to true and returns whether it changed.

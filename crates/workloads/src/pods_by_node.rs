@@ -2,7 +2,8 @@
 
 use crate::stored::{Name, name_of};
 use keelson_meta::Str;
-use keelson_registry::{Entry, InformerEvent};
+use keelson_records::Entry;
+use keelson_registry::InformerEvent;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 

@@ -8,8 +8,10 @@ use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
 use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Reason, Status, Str, Value, value};
+use keelson_records::Entry;
 use keelson_registry::options::{DeleteOptions, PatchForm};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Subresource, Target};
+use keelson_registry::{InformerEvent, InformerScope, Subresource, Target};
+use keelson_resources::Kind;
 use std::time::Duration;
 
 const GROUP: &str = "resource.k8s.io";

@@ -18,7 +18,9 @@ use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Value};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Target};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope, Target};
+use keelson_resources::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 

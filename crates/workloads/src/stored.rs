@@ -2,7 +2,9 @@
 
 use keelson_loops::client::Client;
 use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value};
-use keelson_registry::{Entry, Kind, Registry, Subresource, Target};
+use keelson_records::Entry;
+use keelson_registry::{Registry, Subresource, Target};
+use keelson_resources::Kind;
 use std::sync::Arc;
 
 /// Namespace and name of an object.

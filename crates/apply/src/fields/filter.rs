@@ -13,22 +13,22 @@ pub enum Filter {
 }
 
 /// The first elements of the paths that a pattern selects.
-pub type Pattern = Vec<Step>;
+pub type Pattern = Vec<PatternElement>;
 
 /// One element of a [`Pattern`].
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum PatternElement {
     /// This field.
     Field(Str),
     /// Any element.
     Any,
 }
 
-impl Step {
+impl PatternElement {
     fn matches(&self, element: &Element) -> bool {
         match (self, element) {
-            (Step::Any, _) => true,
-            (Step::Field(name), Element::Field(field)) => name == field,
+            (PatternElement::Any, _) => true,
+            (PatternElement::Field(name), Element::Field(field)) => name == field,
             _ => false,
         }
     }
@@ -42,17 +42,17 @@ impl Filter {
                 set.subtract_recursive(excluded);
             }
             Filter::Include(patterns) => {
-                let patterns: Vec<&[Step]> = patterns.iter().map(Vec::as_slice).collect();
+                let patterns: Vec<&[PatternElement]> = patterns.iter().map(Vec::as_slice).collect();
                 include(set, &patterns);
             }
         }
     }
 }
 
-fn include(set: &mut FieldSet, patterns: &[&[Step]]) {
+fn include(set: &mut FieldSet, patterns: &[&[PatternElement]]) {
     let nodes = std::mem::take(set).nodes;
     let included = nodes.into_vec().into_iter().filter_map(|mut node: Node| {
-        let rests: Vec<&[Step]> = patterns
+        let rests: Vec<&[PatternElement]> = patterns
             .iter()
             .filter_map(|pattern| pattern.split_first())
             .filter(|(first, _)| first.matches(&node.element))

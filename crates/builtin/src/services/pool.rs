@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
 use keelson_registry::PortRange;
+use keelson_resources::OtherRecord;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, json, proto};
 use keelson_store::{Compare, KeyValue, Op, ReadError, Revision, Store, Txn, TxnOutcome};
@@ -15,7 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
 /// The key of the bitmap.
-pub(crate) const PORTS_KEY: &[u8] = b"/registry/ranges/servicenodeports";
+const PORTS_KEY: &[u8] = b"/registry/ranges/servicenodeports";
+/// What is in the store besides objects, for `keelson check`.
+pub const OTHER_RECORDS: &[OtherRecord] =
+    &[OtherRecord { key: PORTS_KEY, name: "ranges/servicenodeports", check: check_ports }];
 /// The smallest and largest number of ports at the lower end that are used last (KEP-3070).
 const RESERVED_MIN: usize = 16;
 const RESERVED_MAX: usize = 128;
@@ -165,7 +169,7 @@ fn reserved(size: usize) -> usize {
 }
 
 /// Checks a stored bitmap. One of another range is valid, because a server replaces it.
-pub(crate) fn check_ports(value: &[u8]) -> Result<(), String> {
+fn check_ports(value: &[u8]) -> Result<(), String> {
     match Ports::decode(value, PortRange::default()) {
         Ok(_) | Err(DecodeError::OtherRange) => Ok(()),
         Err(DecodeError::Unreadable(why)) => Err(why),
@@ -382,6 +386,8 @@ mod tests {
         assert_eq!(Ports::decode(other, RANGE), Err(DecodeError::OtherRange));
         assert_eq!((check_ports(&value), check_ports(other)), (Ok(()), Ok(())));
         check_ports(b"no ports").expect_err("it is no value of ours");
+        let row = OTHER_RECORDS.iter().find(|other| other.key == PORTS_KEY).expect("a row");
+        assert_eq!(((row.check)(&value), row.name), (Ok(()), "ranges/servicenodeports"));
     }
 
     #[test]

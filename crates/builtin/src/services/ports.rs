@@ -5,7 +5,8 @@ use super::pool::{PortPool, Ports};
 use super::{Mode, Services};
 use keelson_kinds::service::families::into_result;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Value};
-use keelson_registry::{Kind, Registry, Snapshot};
+use keelson_registry::{Registry, Snapshot};
+use keelson_resources::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The port before the first one that a dry run returns.

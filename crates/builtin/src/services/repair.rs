@@ -7,7 +7,8 @@ use super::{PortLeaks, Services, addresses};
 use crate::events::{Event, record};
 use keelson_meta::time::Timestamp;
 use keelson_meta::{Failure, Object, ip};
-use keelson_registry::{Kind, Registry, Snapshot};
+use keelson_registry::{Registry, Snapshot};
+use keelson_resources::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 

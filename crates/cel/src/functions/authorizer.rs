@@ -1,7 +1,9 @@
 //! The functions of the authorizer library.
 
 use super::Implementation;
-use crate::authorizer::{Authorizer, AuthorizerVal, AuthorizerValKind, Check, Resource, Target};
+use crate::authorizer::{
+    Authorizer, AuthorizerVal, AuthorizerValKind, Check, CheckTarget, Resource,
+};
 use crate::value::{EvalError, EvalResult, Opaque, Val};
 use keelson_meta::{Str, names};
 use std::sync::Arc;
@@ -89,10 +91,10 @@ impl<'a> AuthorizerVal<'a> {
                 self.with(AuthorizerValKind::Resource(account.clone(), Arc::new(resource)))
             }
             (AuthorizerValKind::Path(account, path), "check") => {
-                self.check(account, text(0)?, Target::Path(path.clone()))
+                self.check(account, text(0)?, CheckTarget::Path(path.clone()))
             }
             (AuthorizerValKind::Resource(account, resource), "check") => {
-                let target = Target::Resource(Box::new((**resource).clone()));
+                let target = CheckTarget::Resource(Box::new((**resource).clone()));
                 self.check(account, text(0)?, target)
             }
             (AuthorizerValKind::Resource(account, resource), _) => {
@@ -129,7 +131,12 @@ impl<'a> AuthorizerVal<'a> {
         self.with(AuthorizerValKind::Authorizer(Some((namespace, name))))
     }
 
-    fn check(&self, account: &Option<(Str, Str)>, verb: Str, target: Target) -> EvalResult<'a> {
+    fn check(
+        &self,
+        account: &Option<(Str, Str)>,
+        verb: Str,
+        target: CheckTarget,
+    ) -> EvalResult<'a> {
         let check = Check { service_account: account.clone(), verb, target };
         let decision = self.authorizer.authorize(&check);
         self.with(AuthorizerValKind::Decision(Arc::new(decision)))

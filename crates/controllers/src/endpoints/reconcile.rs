@@ -5,8 +5,9 @@ use super::trigger::TRIGGER_TIME_ANNOTATION;
 use super::{ServiceKey, Value};
 use keelson_loops::client::{Client, ignore_terminating};
 use keelson_meta::{Failure, Map, Object, Str, value};
+use keelson_records::Entry;
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{Entry, Subresource, Target};
+use keelson_registry::{Subresource, Target};
 
 pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";

@@ -3,7 +3,9 @@
 
 use bytes::Bytes;
 use keelson_loops::metadata::{Metadata, may_have_owners_or_be_deleting};
-use keelson_registry::{Entry, InformerEvent, Kind};
+use keelson_records::Entry;
+use keelson_registry::InformerEvent;
+use keelson_resources::Kind;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

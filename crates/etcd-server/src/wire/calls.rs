@@ -1,5 +1,5 @@
-//! gRPC calls: reads the request, calls the engine, writes the response. tonic has the framing and
-//! the trailers.
+//! gRPC calls: reads the request, calls the engine, writes the response. tonic has the framing and the
+//! trailers.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -21,7 +21,8 @@ use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::bounds::{Share, Shared};
+use super::shared::Shared;
+use super::stall::Share;
 use crate::error::EtcdError;
 
 /// How long the message of a call may take to arrive.
@@ -81,8 +82,7 @@ where
     codec(bytes_max).server_streaming(service, request).await
 }
 
-/// Answers a call with a stream in each direction. `answer` gets the requests and where responses
-/// go.
+/// Answers a call with a stream in each direction. `answer` gets the requests and where responses go.
 pub(crate) async fn stream<Req, Res, F, Fut>(
     request: Request<Incoming>,
     bytes_max: usize,

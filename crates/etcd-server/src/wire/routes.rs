@@ -8,8 +8,8 @@ use hyper::body::Incoming;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::bounds::Shared;
 use super::calls::{refusal, server_stream, stream, unary};
+use super::shared::Shared;
 use crate::engine::Engine;
 use crate::error::EtcdError;
 use crate::limits::{KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX};

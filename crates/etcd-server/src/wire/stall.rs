@@ -1,20 +1,27 @@
-//! Streams whose clients do not read their responses are reset after a time.
+//! Responses that their clients do not read: a stream is reset after a time, and the bytes of all long
+//! responses together are bounded.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::rt::Executor;
-use tokio::time::{Sleep, sleep};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::bounds::Share;
-use crate::limits::RESPONSE_STALL_MAX;
+use crate::error::EtcdError;
+use crate::limits::{
+    LONG_RESPONSE_BYTES, RESPONSE_STALL_MAX, RESPONSE_WAIT_MAX, RESPONSES_BYTES_MAX,
+};
+
+const KILOBYTE: usize = 1 << 10;
 
 /// What a stream waits for after a poll of its body.
 #[derive(Clone, Copy)]
@@ -28,6 +35,34 @@ enum Waiting {
 thread_local! {
     /// The outcome of the current poll, which stays on its thread.
     static LAST_POLL: Cell<Option<Waiting>> = const { Cell::new(None) };
+}
+
+/// The share of a long response in the bytes of all; in the extensions of the response.
+#[derive(Clone, Default)]
+pub(crate) struct Share(Arc<OnceLock<OwnedSemaphorePermit>>);
+
+impl Share {
+    /// Waits until there is room for a response of so many bytes.
+    pub(crate) async fn take(&self, all: &Arc<Semaphore>, bytes: usize) -> Result<(), Status> {
+        if bytes < LONG_RESPONSE_BYTES {
+            return Ok(());
+        }
+        let kilobytes = u32::try_from(bytes / KILOBYTE).unwrap_or(u32::MAX);
+        let taking = Arc::clone(all).acquire_many_owned(kilobytes);
+        match timeout(RESPONSE_WAIT_MAX, taking).await {
+            Ok(Ok(permit)) => {
+                let _ = self.0.set(permit);
+                Ok(())
+            }
+            Ok(Err(_)) => Err(EtcdError::Stopped.into()),
+            Err(_) => Err(EtcdError::TooManyRequests.into()),
+        }
+    }
+}
+
+/// Returns the bound of the bytes of all long responses.
+pub(crate) fn response_room() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(RESPONSES_BYTES_MAX / KILOBYTE))
 }
 
 /// A body that says what it waits for, and keeps its share until it ends.

@@ -1,9 +1,11 @@
-//! `keelson backup`: a backup from the running server, or from the data folder when none runs.
+//! `keelson backup`: a backup from the running server, from the data folder when none runs, or from an
+//! etcd cluster.
 
 use super::CHUNK_BYTES;
 use super::output::{self, Progress};
 use crate::flags::{BackupFlags, STDIO};
 use anyhow::{Context, Result, anyhow, bail};
+use keelson::EtcdData;
 use keelson_store::OpenError;
 use keelson_store::backup::{BackupReader, BackupSummary};
 use keelson_store::embedded::Offline;
@@ -19,13 +21,16 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Runs `keelson backup`.
 pub fn run(flags: &BackupFlags) -> Result<()> {
-    let dir = flags.data.dir()?;
-    let server = connect(&dir)?;
+    let source = Source::open(flags)?;
     let mut progress = Progress::start();
     let mut target = Target::open(&flags.file)?;
-    let result = match server {
-        Some(server) => receive(server, &mut target, &mut progress),
-        None => read(&dir, &mut target),
+    let result = match source {
+        Source::Server(server) => receive(server, &mut target, &mut progress),
+        Source::Folder(dir) => read(&dir, &mut target),
+        Source::Etcd(data) => {
+            let backup = data.backup(&mut target.out, &mut |so_far| progress.show(&so_far));
+            backup.map_err(anyhow::Error::msg)
+        }
     };
     let seconds = progress.end();
     let summary = result?;
@@ -37,6 +42,28 @@ pub fn run(flags: &BackupFlags) -> Result<()> {
         return Ok(());
     }
     output::print(&line)
+}
+
+/// Where the objects come from.
+enum Source {
+    /// The server that uses the data folder.
+    Server(UnixStream),
+    /// A data folder that no server uses.
+    Folder(PathBuf),
+    Etcd(Box<EtcdData>),
+}
+
+impl Source {
+    fn open(flags: &BackupFlags) -> Result<Source> {
+        if let Some(data) = flags.etcd.data()? {
+            return Ok(Source::Etcd(Box::new(data)));
+        }
+        let dir = flags.data.dir()?;
+        Ok(match connect(&dir)? {
+            Some(server) => Source::Server(server),
+            None => Source::Folder(dir),
+        })
+    }
 }
 
 /// Connects to the server that uses the data folder; `None` when there is none.

@@ -6,9 +6,10 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson::Decrypter;
-use keelson_builtin::RecordChecker;
+use keelson_builtin::OTHER_RECORDS;
 use keelson_encryption::{is_encrypted, key_of};
 use keelson_meta::{Map, Value};
+use keelson_resources::RecordChecker;
 use keelson_store::backup::{BackupReader, BackupSummary};
 use keelson_store::embedded::{CheckItem, CheckSummary, Offline, Removed, remove_damaged};
 use keelson_store::{KeyValue, OpenError};
@@ -48,7 +49,7 @@ pub fn run(flags: &CheckFlags) -> Result<()> {
         repair(&flags.data.dir()?)?;
     }
     let mut report = Report {
-        kinds: RecordChecker::for_all_kinds(),
+        kinds: RecordChecker::for_all_kinds(OTHER_RECORDS),
         decrypter: flags.encryption_provider_config.as_deref().map(open_decrypter).transpose()?,
         encrypted: BTreeMap::new(),
         resources: BTreeMap::new(),
@@ -99,7 +100,7 @@ fn open_decrypter(path: &Path) -> Result<Decrypter> {
 /// are still intact in `removed-SECONDS.jsonl`.
 fn repair(dir: &Path) -> Result<()> {
     use std::io::Write;
-    let kinds = RecordChecker::for_all_kinds();
+    let kinds = RecordChecker::for_all_kinds(OTHER_RECORDS);
     // An encrypted value is not unreadable: its key may be elsewhere.
     let fault = |kv: &KeyValue| {
         if is_encrypted(&kv.value) { None } else { kinds.unreadable_reason(kv) }
@@ -140,9 +141,7 @@ pub fn open_error(error: &OpenError, flag: &str) -> Error {
     use std::error::Error;
     let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
     match error {
-        OpenError::Absent { .. } => anyhow!(
-            "{flag}: {error} (data in etcd is backed up and checked by etcd: etcdctl snapshot save)"
-        ),
+        OpenError::Absent { .. } => anyhow!("{flag}: {error}"),
         error => anyhow!("{flag}: {error}{source}"),
     }
 }

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use keelson::{
     AdminClient, ENCRYPTION_PATH, KeyCounts, ROTATE_PATH, count_key, key_list, resource_name,
 };
-use keelson_builtin::StoredResources;
 use keelson_meta::{Map, Value};
+use keelson_resources::StoredResources;
 use keelson_store::OpenError;
 use keelson_store::embedded::{CheckItem, Offline};
 use std::fmt::Write as _;

@@ -7,7 +7,7 @@ use super::manifests::{self, Manifest};
 use super::output;
 use crate::flags::ValidateFlags;
 use anyhow::Result;
-use keelson::{Given, Validator, Verdict};
+use keelson::{Validator, ValidatorInput, Verdict};
 use keelson_meta::{Failure, Map, Value};
 use places::Place;
 use std::collections::{BTreeMap, HashMap};
@@ -38,8 +38,9 @@ fn validate(flags: &ValidateFlags) -> Result<u8> {
         read.manifests.extend(more.manifests);
         read.errors.extend(more.errors);
     }
-    let given = read.manifests.iter().map(|one| Given { value: &one.value, text: one.text() });
-    let given: Vec<Given<'_>> = given.collect();
+    let given =
+        read.manifests.iter().map(|one| ValidatorInput { value: &one.value, text: one.text() });
+    let given: Vec<ValidatorInput<'_>> = given.collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let verdicts = runtime.block_on(async {
         let validator = Validator::open(flags.namespace.as_deref()).await?;

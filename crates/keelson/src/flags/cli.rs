@@ -3,10 +3,15 @@
 use super::manifests::{LintFlags, ValidateFlags};
 use super::{data_dir, duration};
 use crate::version;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use keelson::{Etcd, EtcdData};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long commands wait for an etcd cluster.
+const ETCD_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The Kubernetes API as one small, fast server.
 #[derive(Debug, Parser)]
@@ -221,21 +226,54 @@ pub struct DataFlags {
     /// Data folder of the server [default: $XDG_DATA_HOME/keelson, or ~/.local/share/keelson].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     data_dir: Option<PathBuf>,
-    /// Accepted only for an error that names etcd's own tools.
-    #[arg(long, value_name = "URL", hide = true)]
-    etcd_servers: Option<String>,
 }
 
 impl DataFlags {
     /// Returns the path of the data folder.
     pub fn dir(&self) -> Result<PathBuf> {
-        if self.etcd_servers.is_some() {
-            bail!(
-                "--etcd-servers: data in etcd is backed up, restored and checked by etcd's own \
-                 tools (etcdctl snapshot save, etcdutl snapshot restore)"
-            );
-        }
         data_dir(self.data_dir.as_ref())
+    }
+}
+
+/// Flags that name an etcd cluster instead of a data folder; they are those of `serve`.
+#[derive(Debug, Args)]
+pub struct EtcdFlags {
+    /// URLs of the etcd cluster that has the data: https://a:2379,https://b:2379.
+    #[arg(long, value_name = "URLS", value_delimiter = ',', conflicts_with = "data_dir")]
+    etcd_servers: Vec<String>,
+    /// CA bundle for etcd's certificates [default: that of this host].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_servers")]
+    etcd_cafile: Option<PathBuf>,
+    /// Client certificate for etcd.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// Key of the client certificate for etcd.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// Prefix of all keys in etcd.
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+    /// The server's file of this flag, if objects in etcd are encrypted. They are encrypted in the
+    /// backup, too.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_servers")]
+    encryption_provider_config: Option<PathBuf>,
+}
+
+impl EtcdFlags {
+    /// Connects to the cluster; `None` if none is named.
+    pub fn data(&self) -> Result<Option<EtcdData>> {
+        if self.etcd_servers.is_empty() {
+            return Ok(None);
+        }
+        let etcd = Etcd {
+            ca_file: self.etcd_cafile.clone(),
+            identity_files: self.etcd_certfile.clone().zip(self.etcd_keyfile.clone()),
+            prefix: self.etcd_prefix.clone(),
+            start_timeout: ETCD_TIME_MAX,
+            ..Etcd::new(self.etcd_servers.clone())
+        };
+        let data = EtcdData::open(&etcd, self.encryption_provider_config.as_deref());
+        data.map(Some).map_err(anyhow::Error::msg)
     }
 }
 
@@ -248,6 +286,9 @@ pub struct BackupFlags {
     /// The data folder.
     #[command(flatten)]
     pub data: DataFlags,
+    /// An etcd cluster in its place.
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// Output format of the summary [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,
@@ -262,6 +303,9 @@ pub struct RestoreFlags {
     /// The data folder to create. It must not exist, or be empty.
     #[command(flatten)]
     pub data: DataFlags,
+    /// An etcd cluster in its place. It must have no objects under the prefix.
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// Output format of the summary [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,

@@ -1,6 +1,6 @@
 //! What is stored before manifests are checked, because others depend on it, and in which order.
 
-use super::Given;
+use super::ValidatorInput;
 use keelson_meta::{GroupVersion, Str, Value};
 use std::collections::HashSet;
 
@@ -49,7 +49,7 @@ pub fn step(value: &Value, parameters: &HashSet<GroupKind>) -> Option<usize> {
 }
 
 /// Returns the kinds of the parameters of the policies among these objects.
-pub fn parameter_kinds(given: &[Given<'_>]) -> HashSet<GroupKind> {
+pub fn parameter_kinds(given: &[ValidatorInput<'_>]) -> HashSet<GroupKind> {
     let kinds = given.iter().filter_map(|one| one.value.at(&["spec", "paramKind"]));
     kinds.map(group_kind).collect()
 }

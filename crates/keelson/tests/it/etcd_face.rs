@@ -97,8 +97,8 @@ fn add_custom_resource(api: &Api) {
             "names": {"plural": "foos", "kind": "Foo"}},
     });
     created(api, DEFINITIONS, &definition);
-    let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "f"}});
-    let is_created = || api.post(FOOS, &foo).ok().filter(|response| response.code == 201);
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "f"}});
+    let is_created = || api.post(FOOS, &object).ok().filter(|response| response.code == 201);
     assert!(poll(TIME_MAX, is_created).is_some(), "the custom resource is not served");
 }
 

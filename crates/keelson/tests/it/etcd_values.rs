@@ -162,7 +162,7 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     raw.put("/registry/example.com/as/default/kube", foreign("kube"));
     assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "kube".to_owned())]);
     // The format of earlier releases of Keelson.
-    let form = keelson_builtin::EtcdCodec::new(&[], Features::default());
+    let form = keelson_resources::EtcdCodec::new(&[], Features::default());
     let in_old = text.replace(r#""namespace":"default""#, r#""namespace":"old""#);
     raw.put(old, form.decode(old.as_bytes(), in_old.into()));
     server.stop();

@@ -62,7 +62,6 @@ fn widgets(versions: Vec<DefinedVersion>) -> Definition {
         namespaced: true,
         since: None,
         definition: None,
-        webhook: None,
         storage_version: versions[0].name.clone(),
         versions,
     }

@@ -1,7 +1,7 @@
 //! `keelson validate` and the [`Validator`] behind it: their verdicts are those of a running server.
 
 use crate::http::{Server, without_controllers};
-use keelson::{Given, Validator};
+use keelson::{Validator, ValidatorInput};
 use keelson_meta::Value as Object;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -127,7 +127,8 @@ fn verdicts_are_those_of_a_server() {
             keelson_schema::json::parse(object.to_string().as_bytes()).expect("JSON").value
         })
         .collect();
-    let given: Vec<Given<'_>> = all.iter().map(|value| Given { value, text: None }).collect();
+    let given: Vec<ValidatorInput<'_>> =
+        all.iter().map(|value| ValidatorInput { value, text: None }).collect();
     let verdicts = server.block_on(async {
         let validator = Validator::open(None).await.expect("an empty cluster");
         validator.validate(&given).await

@@ -13,7 +13,7 @@ const AUDIT_ANNOTATIONS_MAX: usize = 20;
 const AUDIT_EXPRESSION_BYTES_MAX: usize = 5 * 1024;
 
 /// ValidatingAdmissionPolicies.
-pub(crate) fn validating_policy(base: Strategy) -> Strategy {
+pub(crate) const fn validating_policy(base: Strategy) -> Strategy {
     Strategy {
         default: default_policy,
         validate: validate_validating,
@@ -23,12 +23,12 @@ pub(crate) fn validating_policy(base: Strategy) -> Strategy {
 }
 
 /// MutatingAdmissionPolicies.
-pub(crate) fn mutating_policy(base: Strategy) -> Strategy {
+pub(crate) const fn mutating_policy(base: Strategy) -> Strategy {
     Strategy { default: default_policy, validate: validate_mutating, ..base }
 }
 
 /// The bindings of both.
-pub(crate) fn binding(base: Strategy, mutating: bool) -> Strategy {
+pub(crate) const fn binding(base: Strategy, mutating: bool) -> Strategy {
     Strategy {
         default: |obj| {
             if let Some(resources) = child(obj.object_mut("spec"), "matchResources") {

@@ -2,7 +2,7 @@
 
 use super::reference;
 use crate::check::Field;
-use crate::pod::resources::container_resource_name;
+use crate::core::pod::resources::container_resource_name;
 use keelson_meta::{ErrorList, names};
 
 const TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];

@@ -22,11 +22,10 @@ const SECONDS_MAX: i64 = 91 * 86_400;
 const OUTCOMES: &[&str] = &["Issued", "Denied", "Failed"];
 
 /// ClusterTrustBundles.
-pub(crate) fn bundle(base: Strategy) -> Strategy {
+pub(crate) const fn bundle(base: Strategy) -> Strategy {
     Strategy {
         // The format of names depends on the signer.
         name_rule: |_, _| vec![],
-        unconditional_update: false,
         validate: |new, old| {
             let mut errors = bundle_name(new);
             let spec = Field::of(new, "spec");
@@ -164,10 +163,9 @@ fn blocks(text: &str) -> impl Iterator<Item = Block> {
 }
 
 /// PodCertificateRequests.
-pub(crate) fn pod_request(base: Strategy) -> Strategy {
+pub(crate) const fn pod_request(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_subdomain_unless_generated,
-        unconditional_update: false,
         validate: |new, old| match old {
             None => validate_request(new),
             Some(_) => ErrorList::new(),

@@ -216,7 +216,7 @@ fn result(allocation: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorList)
     }
     let selector = allocation.field("nodeSelector");
     if selector.is_set() {
-        crate::pod::scheduling::node_selector_with_values(&selector, errors);
+        crate::core::pod::scheduling::node_selector_with_values(&selector, errors);
     }
 }
 

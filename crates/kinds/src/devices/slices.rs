@@ -24,7 +24,7 @@ const DEVICE_CHOICES: &str = "exactly one of `nodeName`, `nodeSelector`, or `all
      when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 
 /// ResourceSlices.
-pub(crate) fn slice(base: Strategy) -> Strategy {
+pub(crate) const fn slice(base: Strategy) -> Strategy {
     Strategy {
         prepare_create: |slice| {
             let now = slice.creation_timestamp().to_owned();
@@ -106,7 +106,7 @@ fn nodes(at: &Field<'_, '_>, is_slice: bool, words: &str, errors: &mut ErrorList
     let selector = at.field("nodeSelector");
     if selector.is_set() {
         set.push("`nodeSelector`");
-        crate::pod::scheduling::node_selector_with_values(&selector, errors);
+        crate::core::pod::scheduling::node_selector_with_values(&selector, errors);
         let terms = selector.field("nodeSelectorTerms");
         if terms.array().len() != 1 {
             let shown = Value::Array(terms.array().to_vec());

@@ -6,7 +6,7 @@ use super::{DRIVER_BYTES_MAX, not_too_many};
 use crate::check::{Field, child, default};
 use crate::conditions;
 use crate::equality::equal_or_empty;
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Value, names};
 
@@ -15,9 +15,8 @@ const STATUS_CONDITIONS_MAX: usize = 10;
 const POOLS_MAX: usize = 1000;
 
 /// DeviceTaintRules.
-pub(crate) fn taint_rule(base: Strategy) -> Strategy {
+pub(crate) const fn taint_rule(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default_time: Some(set_taint_time),
         validate: |new, _| {
             let mut errors = ErrorList::new();
@@ -70,9 +69,8 @@ fn driver_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// ResourcePoolStatusRequests.
-pub(crate) fn pool_status(base: Strategy) -> Strategy {
+pub(crate) const fn pool_status(base: Strategy) -> Strategy {
     Strategy {
-        unconditional_update: false,
         default: |request| {
             if let Some(spec) = child(&mut request.root, "spec") {
                 default(spec, "limit", 100);

@@ -1,17 +1,16 @@
 //! Ingresses and IngressClasses.
 
 use crate::check::{Field, child, default};
-use crate::service::ingress_points;
-use crate::strategy::{Generation, Strategy};
+use crate::core::service::ingress_points;
+use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Object, Path, Str, ip, names};
 
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_BYTES_MAX: usize = 250;
 
 /// Ingresses.
-pub(crate) fn ingress(base: Strategy) -> Strategy {
+pub(crate) const fn ingress(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         validate: |new, old| {
             let mut errors = ErrorList::new();
             if old.is_none() {
@@ -158,9 +157,8 @@ fn validate_backend(at: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// IngressClasses.
-pub(crate) fn class(base: Strategy) -> Strategy {
+pub(crate) const fn class(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default: |class| {
             if let Some(parameters) = child(class.object_mut("spec"), "parameters") {
                 default(parameters, "scope", "Cluster");

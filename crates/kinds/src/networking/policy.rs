@@ -5,7 +5,7 @@ use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Object, Value, ip, names};
 
 /// NetworkPolicies.
-pub(crate) fn policy(base: Strategy) -> Strategy {
+pub(crate) const fn policy(base: Strategy) -> Strategy {
     Strategy { default: default_policy, validate: |new, _| validate(new), ..base }
 }
 

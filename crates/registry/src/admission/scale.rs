@@ -1,11 +1,12 @@
 //! Admission of the `scale` subresource. Plug-ins see a Scale, not the scaled object.
 
 use super::AdmissionConfigs;
-use crate::kind::{Source, Target};
 use crate::registry::Registry;
+use crate::target::Target;
 use crate::write::{OwnKind, Write};
 use keelson_kinds::scale::{REPLICAS, members, scale_kind, set_at};
 use keelson_meta::{Failure, Object, Str};
+use keelson_resources::api_table::Source;
 
 impl Registry {
     /// Runs mutating admission on the Scale of an updated object, which is in the version that writes use.

@@ -6,11 +6,13 @@
 //! this crate can call code of a crate above it.
 
 use super::Registry;
-use crate::kind::{Kind, Target};
 use crate::options::{LogOptions, WriteOptions};
+use crate::target::Target;
 use crate::write::Write;
+use crate::write_failure::WriteFailure;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str, Timestamp};
+use keelson_resources::Kind;
 use keelson_schema::catalogue::Session;
 use keelson_store::BoxFuture;
 use std::fmt;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct Hooks {
     /// Hooks of built-in resources that store objects, by group and resource.
-    pub kinds: Vec<(&'static str, &'static str, KindHooks)>,
+    pub kinds: Vec<(&'static str, &'static str, Arc<KindHooks>)>,
     /// Built-in resources that store no objects, by group and resource.
     pub computed: Vec<(&'static str, &'static str, Arc<dyn Computed>)>,
     /// The resource quotas.
@@ -28,8 +30,10 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    pub(super) fn row(&self, group: &str, resource: &str) -> Option<usize> {
-        self.kinds.iter().position(|(of, name, _)| *of == group && *name == resource)
+    /// Returns the hooks of a built-in kind.
+    pub(super) fn of(&self, group: &str, resource: &str) -> Option<Arc<KindHooks>> {
+        let row = self.kinds.iter().find(|(of, name, _)| *of == group && *name == resource);
+        row.map(|(.., hooks)| hooks.clone())
     }
 }
 
@@ -318,11 +322,6 @@ pub enum FarSide {
 }
 
 impl Registry {
-    /// Returns the hooks of a kind.
-    pub(crate) fn hooks_of(&self, kind: &Kind) -> &KindHooks {
-        kind.hooks_row.map_or(&self.no_hooks, |row| &self.hooks.kinds[row].2)
-    }
-
     /// Whether writes of a kind need claims, and so write several keys.
     pub(crate) fn has_claims(&self, kind: &Kind) -> bool {
         self.hooks_of(kind).claims.is_some()
@@ -387,9 +386,12 @@ impl Registry {
         obj: &mut Object,
         old: Option<&Object>,
         dry_run: bool,
-    ) -> Result<Option<Box<dyn Claim>>, Failure> {
+    ) -> Result<Option<Box<dyn Claim>>, WriteFailure> {
         match &self.hooks_of(&target.kind).claims {
-            Some(claims) => claims.claim(self, obj, old, dry_run).await,
+            Some(claims) => {
+                let claimed = claims.claim(self, obj, old, dry_run).await;
+                claimed.map_err(WriteFailure::NotAllocated)
+            }
             None => Ok(None),
         }
     }

@@ -1,10 +1,11 @@
 //! The registry as authorizers and authenticators read it: objects, and the changes of some resources.
 
 use super::Registry;
-use crate::kind::Kind;
 use keelson_auth::{BoxFuture, Change, Feed, GroupResource, Objects};
-use keelson_cache::{Cursor, Entry, Resource};
+use keelson_cache::{Cursor, Resource};
 use keelson_meta::{Failure, Object, Status};
+use keelson_records::Entry;
+use keelson_resources::Kind;
 use std::sync::{Arc, Weak};
 
 /// The registry as authorizers read it. Weak, because the registry owns the authorizer.
@@ -142,7 +143,7 @@ impl Followed {
             }
             for change in changes.drain(..) {
                 match change.kind {
-                    keelson_cache::ChangeKind::Put => out(self.kind.change_of(&change.entry)),
+                    keelson_cache::ChangeKind::Put => out(change_of(&self.kind, &change.entry)),
                     keelson_cache::ChangeKind::Delete => out(deleted(change.entry.key())),
                 }
             }
@@ -163,7 +164,7 @@ impl Followed {
         let cursor = self.objects.cursor(snapshot.revision);
         out(Change::Reset);
         for entry in snapshot.range("", "") {
-            out(self.kind.change_of(entry));
+            out(change_of(&self.kind, entry));
         }
         self.cursor =
             Some(cursor.ok_or_else(|| {
@@ -173,11 +174,9 @@ impl Followed {
     }
 }
 
-impl Kind {
-    /// Returns the object of an entry as a change; an object that cannot be decoded counts as deleted.
-    fn change_of(&self, entry: &Entry) -> Change {
-        self.decode(entry).map_or_else(|_| deleted(entry.key()), Change::Put)
-    }
+/// Returns the object of an entry as a change; an object that cannot be decoded counts as deleted.
+fn change_of(kind: &Kind, entry: &Entry) -> Change {
+    kind.decode(entry).map_or_else(|_| deleted(entry.key()), Change::Put)
 }
 
 fn deleted(key: &str) -> Change {

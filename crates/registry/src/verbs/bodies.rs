@@ -1,7 +1,8 @@
 //! The new object of a create or an update, and checks that both share.
 
-use crate::kind::{Source, Target};
-use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
+use crate::target::Target;
+use keelson_meta::{ErrorList, Failure, Object, Status, Str};
+use keelson_resources::api_table::Source;
 
 /// The new object of a write, in the version of the target.
 pub struct NewObject {
@@ -51,9 +52,4 @@ pub(crate) fn for_target(target: &Target, object: Object) -> Object {
         Source::BuiltIn => target.kind.convert(object, &target.kind.storage, target.schema()),
         Source::Custom => object,
     }
-}
-
-/// Whether the allocation for a valid object failed. Upstream allocates before it returns any warning.
-pub(crate) fn is_failed_allocation<T>(stored: &Result<T, Failure>) -> bool {
-    stored.as_ref().is_err_and(|failure| failure.reason == Reason::Invalid)
 }

@@ -1,26 +1,27 @@
 //! The verb create.
 
 use crate::admission::AdmissionConfigs;
-use crate::api_table::Source;
 use crate::clock;
 use crate::conversion::{convert_entry, encode_record, round_trip};
-use crate::kind::{Answer, Target};
 use crate::managed_fields::record_create;
 use crate::options::WriteOptions;
 use crate::registry::{Put, Registry};
+use crate::target::{Answer, Target};
 use crate::verbs::RetryBudget;
-use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid, is_failed_allocation};
+use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid};
 use crate::verbs::{WriteResponse, check_body_fields};
 use crate::write::{Options, Write};
+use crate::write_failure::WriteFailure;
 use keelson_admission::{Operation, Stored};
 use keelson_auth::{Permit, long_work};
-use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
 use keelson_meta::random_names::generated_name;
 use keelson_meta::{
     ErrorList, Failure, Map, Object, Overgrown, Reason, Status, Str, Value, names,
     owner_references, value,
 };
+use keelson_records::Entry;
+use keelson_resources::api_table::Source;
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -149,7 +150,7 @@ impl Registry {
         let NewObject { object: mut obj, managed, warnings: new_warnings } = input;
         warnings.extend(new_warnings);
         let copy_labels = kind.strategy.labels_from_template && labels_at(&obj, LABELS).is_none();
-        kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref())?;
+        kind.fill_defaults(target.schema(), &mut obj, self.clock.now())?;
         warnings.extend(owner_references::dedup(&mut obj));
         if !managed {
             kind.set_managers(&mut obj, target.schema(), |obj| {
@@ -240,7 +241,7 @@ impl Registry {
             // Only a generated name leads to another try.
             let guard = if generates { guard.clone() } else { guard.take() };
             let stored = self.store_new(&Creation { target: &target, ..*new }, obj, guard).await;
-            if is_failed_allocation(&stored) {
+            if matches!(stored, Err(WriteFailure::NotAllocated(_))) {
                 warnings.truncate(warning_count);
             }
             match stored? {
@@ -279,7 +280,7 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<CreateOutcome, Failure> {
+    ) -> Result<CreateOutcome, WriteFailure> {
         if new.options.dry_run {
             // Boxed because it is rare: the future of every write stays small.
             return Box::pin(self.dry_run_create(new, obj)).await;
@@ -308,7 +309,7 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<CreateOutcome, Failure> {
+    ) -> Result<CreateOutcome, WriteFailure> {
         let target = new.target;
         let charge = self.charge(&new.write(), obj).await?;
         let put = match self.claim(target, obj, None, false).await {
@@ -330,7 +331,7 @@ impl Registry {
         &self,
         new: &Creation<'_>,
         obj: &mut Object,
-    ) -> Result<CreateOutcome, Failure> {
+    ) -> Result<CreateOutcome, WriteFailure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
         let version = obj.resource_version().to_owned();
@@ -395,7 +396,7 @@ enum CreateOutcome {
     NamespaceChanged,
 }
 
-fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, Failure> {
+fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, WriteFailure> {
     match put {
         Put::Stored(entry) => Ok(CreateOutcome::Stored(Answer::Entry(entry))),
         Put::NamespaceChanged => Ok(CreateOutcome::NamespaceChanged),
@@ -403,11 +404,14 @@ fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, Failure> {
     }
 }
 
-fn name_taken_outcome(target: &Target, known: Option<Entry>) -> Result<CreateOutcome, Failure> {
+fn name_taken_outcome(
+    target: &Target,
+    known: Option<Entry>,
+) -> Result<CreateOutcome, WriteFailure> {
     // Any version will do for the deletionTimestamp.
-    let known = known.map(|entry| match target.kind.webhook {
-        None => target.kind.decode(&entry),
-        Some(_) => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
+    let known = known.map(|entry| match target.kind.has_conversion_webhook {
+        false => target.kind.decode(&entry),
+        true => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
     });
     let known = known.transpose()?;
     Ok(CreateOutcome::NameTaken {

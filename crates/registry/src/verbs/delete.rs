@@ -1,21 +1,21 @@
 //! The verbs delete and deletecollection: preconditions, grace period, finalizers, deletion.
 
 use crate::conversion::{decode_entry, encode_record};
-use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::preconditions::check_deletion;
 use crate::registry::{Deletion, Put, Registry};
+use crate::target::Target;
 use crate::verbs::RetryBudget;
 use crate::verbs::bodies::for_target;
 use crate::write::{Options, Write};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
-use keelson_cache::Entry;
 use keelson_kinds::deletion::{Grace, mark, mark_graceful, set_propagation};
 use keelson_kinds::strategy::GarbageCollection;
 use keelson_meta::time::Timestamp;
 use keelson_meta::{ErrorList, Failure, Feature, FieldError, Object, Path, Status, Str};
+use keelson_records::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 

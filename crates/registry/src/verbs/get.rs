@@ -1,9 +1,9 @@
 //! The verb get.
 
 use crate::conversion::convert_entry;
-use crate::kind::{Answer, Target};
 use crate::options::Freshness;
 use crate::registry::Registry;
+use crate::target::{Answer, Target};
 use keelson_auth::Permit;
 use keelson_meta::Failure;
 

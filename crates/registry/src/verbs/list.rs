@@ -2,17 +2,18 @@
 
 mod past;
 
-use crate::api_table::Source;
 use crate::conversion::list_failure;
-use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
+use crate::target::Target;
 use crate::verbs::pace::Pace;
 use keelson_auth::Permit;
-use keelson_cache::{Entry, Resource, Snapshot, Term, starts_with};
+use keelson_cache::{Resource, Snapshot, Term};
 use keelson_meta::field_selector::{self, FieldSelector, FieldTerm};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Reason, Status, Str, Value};
+use keelson_records::{Entry, starts_with};
+use keelson_resources::api_table::Source;
 use keelson_store::Revision;
 use std::sync::Arc;
 
@@ -270,7 +271,7 @@ impl Registry {
             Some(token) => format!("{}{}", filter.prefix, token.start),
             None => String::new(),
         };
-        let (from, converts) = ((start.as_str(), limit), target.kind.webhook.is_some());
+        let (from, converts) = ((start.as_str(), limit), target.kind.has_conversion_webhook);
         let mut page = match self.source(target, options).await? {
             ListSource::Cache(snapshot) => {
                 self.check_complete(target, &filter, options)?;

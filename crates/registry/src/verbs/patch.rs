@@ -1,11 +1,11 @@
 //! The verb patch: a patch or an apply configuration, applied in the retry loop of updates.
 
 use crate::conversion::Conversions;
-use crate::kind::Target;
 use crate::managed_fields::FieldManager;
 use crate::options::{FieldValidation, Patch, PatchForm, WriteOptions, strict_warnings};
 use crate::patching::{ParsedPatch, Patched};
 use crate::registry::Registry;
+use crate::target::Target;
 use crate::verbs::WriteResponse;
 use crate::verbs::bodies::{NewObject, check_namespace};
 use crate::verbs::update::check_name;

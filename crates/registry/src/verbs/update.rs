@@ -1,23 +1,22 @@
 //! The verb update, and the retry loop of every change of a stored object.
 
-use crate::api_table::Source;
 use crate::conversion::{Conversions, convert_entry, decode_entry, encode_record, round_trip};
-use crate::kind::{Answer, Target};
 use crate::managed_fields::{FieldManager, restore_times};
 use crate::options::WriteOptions;
 use crate::preconditions::{check_uid, check_version, requested_version};
 use crate::registry::{Deletion, Put, Registry};
-use crate::verbs::bodies::{
-    NewObject, UpdateFn, check_namespace, for_target, invalid, is_failed_allocation,
-};
+use crate::target::{Answer, Target};
+use crate::verbs::bodies::{NewObject, UpdateFn, check_namespace, for_target, invalid};
 use crate::verbs::{RetryBudget, WriteResponse, check_body_fields};
 use crate::write::{Options, Subresource, Write};
+use crate::write_failure::WriteFailure;
 use keelson_admission::{Operation, Stored};
 use keelson_auth::{Permit, long_work};
-use keelson_cache::Entry;
 use keelson_kinds::preserve;
 use keelson_kinds::strategy::{self, Strategy};
-use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names, owner_references};
+use keelson_meta::{ErrorList, Failure, Object, Status, Str, names, owner_references};
+use keelson_records::Entry;
+use keelson_resources::api_table::Source;
 use keelson_schema::decode::Decoded;
 use std::sync::Arc;
 use std::time::Instant;
@@ -124,7 +123,7 @@ impl Registry {
                     return Ok(WriteResponse { answer, warnings, created: false });
                 }
                 Ok(Outcome::Conflict(now)) => (stored, is_newest) = (now, true),
-                Err(failure) => return Err(failure.with_warnings(warnings)),
+                Err(failure) => return Err(Failure::from(failure).with_warnings(warnings)),
             }
         }
     }
@@ -163,31 +162,32 @@ impl Registry {
         make: UpdateFn<'_>,
         entry: &Entry,
         warnings: &mut Vec<Str>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, WriteFailure> {
         let Update { target, subresource, options, conversions, .. } = *update;
         let kind = &target.kind;
         let stored = decode_entry!(self, target, entry)?;
         let converted = (target.schema().gvk != target.working().gvk)
             .then(|| kind.in_version(stored.clone(), target.schema()));
         let live = converted.as_ref().unwrap_or(&stored);
-        let NewObject { mut object, managed, warnings: new_warnings } = match &kind.webhook {
-            None => make(Some(live))?,
-            Some(_) => {
-                let updated = self.with_conversions(kind, conversions, || make(Some(live)));
-                Box::pin(updated).await??
-            }
-        };
+        let NewObject { mut object, managed, warnings: new_warnings } =
+            match kind.has_conversion_webhook {
+                false => make(Some(live))?,
+                true => {
+                    let updated = self.with_conversions(kind, conversions, || make(Some(live)));
+                    Box::pin(updated).await??
+                }
+            };
         warnings.extend(new_warnings);
         warnings.extend(owner_references::dedup(&mut object));
         check_version(target, &object, entry)?;
-        kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref())?;
-        match &kind.webhook {
+        kind.fill_defaults(target.schema(), &mut object, self.clock.now())?;
+        match kind.has_conversion_webhook {
             _ if managed => {}
-            None => kind.set_managers(&mut object, target.schema(), |object| {
+            false => kind.set_managers(&mut object, target.schema(), |object| {
                 let now = self.clock.now();
                 FieldManager::of(target, subresource).update(live, object, options, now);
             }),
-            Some(_) => object = Box::pin(self.with_managed_fields(update, live, object)).await?,
+            true => object = Box::pin(self.with_managed_fields(update, live, object)).await?,
         }
         let mut new = kind.to_working(object, target.schema())?;
         let write = update.write(&stored);
@@ -202,10 +202,10 @@ impl Registry {
         restore_times(&stored, &mut new);
         if let Err(invalid) = self.validate_change(update, &new, &stored).await {
             if subresource != Subresource::None {
-                return Err(invalid);
+                return Err(invalid.into());
             }
             let old = (Some(&stored), options.dry_run);
-            return Err(Box::pin(self.refused(target, &new, old, invalid)).await);
+            return Err(Box::pin(self.refused(target, &new, old, invalid)).await.into());
         }
         let warning_count = warnings.len();
         // Upstream's strategies of subresources return no warnings.
@@ -220,7 +220,7 @@ impl Registry {
         }
         // Boxed because it is rare: the future of every write stays small.
         let result = Box::pin(self.store_multi_key(update, objects)).await;
-        if is_failed_allocation(&result) {
+        if matches!(result, Err(WriteFailure::NotAllocated(_))) {
             warnings.truncate(warning_count);
         }
         result
@@ -253,7 +253,7 @@ impl Registry {
         &self,
         update: &Update<'_>,
         objects: Objects,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, WriteFailure> {
         let Update { permit, target, subresource, options, .. } = *update;
         if options.dry_run {
             return self.store_change(update, objects).await;
@@ -289,7 +289,7 @@ impl Registry {
         &self,
         update: &Update<'_>,
         mut objects: Objects,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, WriteFailure> {
         let charge = self.charge(&update.write(&objects.stored), &objects.new).await?;
         let result = self.put_change(update, &mut objects).await;
         if !matches!(result, Ok(Outcome::Done(_))) {
@@ -302,7 +302,7 @@ impl Registry {
         &self,
         update: &Update<'_>,
         objects: &mut Objects,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, WriteFailure> {
         let Update { target, subresource, options, .. } = *update;
         let Objects { new, stored, entry } = objects;
         let kind = &target.kind;
@@ -379,13 +379,18 @@ enum Outcome {
 }
 
 /// Whether a try reached the store, so that its result is based on the newest object.
-fn reached_store(result: &Result<Outcome, Failure>, entry: &Entry, options: &WriteOptions) -> bool {
+fn reached_store(
+    result: &Result<Outcome, WriteFailure>,
+    entry: &Entry,
+    options: &WriteOptions,
+) -> bool {
     match result {
         Ok(Outcome::Done(Answer::Entry(written))) => !written.ptr_eq(entry),
         Ok(Outcome::Done(_)) => !options.dry_run,
         Ok(Outcome::Conflict(_)) => true,
-        // The result is unknown: a second try could apply the change twice.
-        Err(failure) => failure.reason == Reason::ServerTimeout,
+        // A second try could apply the change twice.
+        Err(WriteFailure::Unknown(_)) => true,
+        Err(_) => false,
     }
 }
 

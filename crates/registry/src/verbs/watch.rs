@@ -1,14 +1,15 @@
 //! The verb watch: a cursor into the history of a resource, and a filter.
 
 use crate::conversion::list_failure;
-use crate::kind::Target;
 use crate::options::{WatchOptions, WatchStart};
 use crate::registry::Registry;
+use crate::target::Target;
 use crate::verbs::list::Filter;
 use crate::verbs::pace::Pace;
 use keelson_auth::Permit;
-use keelson_cache::{Change, ChangeKind, Cursor, CursorError, Entry};
+use keelson_cache::{Change, ChangeKind, Cursor, CursorError};
 use keelson_meta::{Failure, Status};
+use keelson_records::Entry;
 use keelson_store::Revision;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -135,9 +136,9 @@ impl Registry {
             let why = format!("too old resource version: {asked} ({oldest})");
             WatchRefusal::Event(Status::expired(why))
         })?;
-        let converting = match target.kind.webhook {
-            None => None,
-            Some(_) => {
+        let converting = match target.kind.has_conversion_webhook {
+            false => None,
+            true => {
                 let (registry, target) = (self.shared()?, target.clone());
                 Some(Box::new(Converting { registry, target, ready: VecDeque::new() }))
             }

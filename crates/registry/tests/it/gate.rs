@@ -1,12 +1,12 @@
-//! A store that holds back writes under one prefix, so that a test decides what happens before them.
+//! A store that holds back or fails writes under one prefix, so that a test decides what happens before them.
 
 use bytes::Bytes;
 use keelson_store::{
     BoxFuture, Embedded, HealthError, KeyValue, Op, Page, Range, ReadError, Revision, Store, Txn,
     TxnOutcome, Watch, WatchError, WriteError,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 /// Holds back transactions that write below a prefix, until it is opened.
@@ -18,14 +18,16 @@ pub struct Gate {
     arrived: watch::Sender<usize>,
     /// Number of transactions that still pass the closed gate.
     passing: AtomicUsize,
+    /// The error of the next transaction.
+    failure: Mutex<Option<WriteError>>,
 }
 
 impl Gate {
     /// An open gate before an empty store in memory.
     pub fn new(prefix: &'static str) -> Arc<Gate> {
         let (open, arrived) = (watch::Sender::new(true), watch::Sender::new(0));
-        let passing = AtomicUsize::new(0);
-        Arc::new(Gate { inner: Embedded::in_memory(), prefix, open, arrived, passing })
+        let (passing, failure) = (AtomicUsize::new(0), Mutex::default());
+        Arc::new(Gate { inner: Embedded::in_memory(), prefix, open, arrived, passing, failure })
     }
 
     /// Closes the gate.
@@ -44,6 +46,11 @@ impl Gate {
     pub async fn remove(&self, key: &'static str) {
         let ops = vec![Op::Delete { key: Bytes::from_static(key.as_bytes()) }];
         self.inner.txn(Txn { compare: vec![], ops }).await.expect("it is removed");
+    }
+
+    /// Fails the next transaction, which does not reach the store.
+    pub fn fail_next(&self, error: WriteError) {
+        *self.failure.lock().expect("no test panics here") = Some(error);
     }
 
     /// Opens the gate.
@@ -79,6 +86,10 @@ impl Store for Gate {
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
         let is_held = txn.ops.iter().any(|op| op.key().starts_with(self.prefix.as_bytes()));
         Box::pin(async move {
+            let failure = self.failure.lock().expect("no test panics here").take_if(|_| is_held);
+            if let Some(error) = failure {
+                return Err(error);
+            }
             let count = |left: usize| left.checked_sub(1);
             let passes =
                 || self.passing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok();

@@ -9,8 +9,9 @@ use keelson_registry::options::{
     DeleteOptions, FieldValidation, Freshness, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
-    Answer, Clock, Kind, PortRange, Registry, RegistryOptions, Subresource, SystemClock, Target,
+    Answer, Clock, PortRange, Registry, RegistryOptions, Subresource, SystemClock, Target,
 };
+use keelson_resources::Kind;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;

@@ -1,5 +1,6 @@
 //! Hooks: which ones a write calls, in which order, and with which permit.
 
+use crate::gate::Gate;
 use crate::harness::default_options;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit, User};
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Value, value};
@@ -10,7 +11,7 @@ use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{
     ActionRequest, ActionResponse, NewObject, Registry, Subresource, SystemClock, Target, Write,
 };
-use keelson_store::{BoxFuture, Embedded};
+use keelson_store::{BoxFuture, Embedded, Store, WriteError};
 use std::sync::{Arc, Mutex};
 
 /// The calls of hooks, in order.
@@ -141,6 +142,10 @@ impl Action for RecordingHooks {
 }
 
 async fn open() -> (Arc<Registry>, Log) {
+    open_over(Embedded::in_memory()).await
+}
+
+async fn open_over(store: Arc<dyn Store>) -> (Arc<Registry>, Log) {
     let log = Log::default();
     let noting = Arc::new(RecordingHooks(log.clone()));
     let action: Arc<dyn Action> = noting.clone();
@@ -150,9 +155,11 @@ async fn open() -> (Arc<Registry>, Log) {
         actions: vec![ActionRow { name: "stamp", resource: Some("stamps"), action }],
         ..KindHooks::default()
     };
-    let hooks =
-        Hooks { kinds: vec![("", "configmaps", kind)], quotas: Some(noting), ..Hooks::default() };
-    let store = Embedded::in_memory();
+    let hooks = Hooks {
+        kinds: vec![("", "configmaps", Arc::new(kind))],
+        quotas: Some(noting),
+        ..Hooks::default()
+    };
     let opened = Registry::open(store, Box::new(SystemClock), default_options(), hooks).await;
     let registry = opened.expect("an empty store opens");
     let namespace = registry.target("", "namespaces", "", "default");
@@ -222,6 +229,28 @@ async fn a_create_is_guarded_charged_and_allocated_before_it_is_stored() {
     let options = DeleteOptions::default();
     let gone = registry.delete(&permit, &target(&registry), &options, &mut vec![]).await;
     check("delete", gone.map(drop), 201, &["release a"]);
+}
+
+#[tokio::test]
+async fn a_claim_is_kept_unless_the_object_is_certainly_not_stored() {
+    let gate = Gate::new("/registry/configmaps/");
+    let (registry, log) = open_over(gate.clone()).await;
+    let source = || Arc::new(std::fmt::Error);
+    let cases = [
+        (WriteError::Unknown { source: source() }, 500, "Unknown"),
+        (WriteError::Failed { source: source() }, 500, "Unknown"),
+        (WriteError::Stopped { source: source() }, 500, "Unknown"),
+        (WriteError::Refused { source: source() }, 503, "NotStored"),
+        (WriteError::Closed, 500, "NotStored"),
+    ];
+    for (error, code, ending) in cases {
+        log.take();
+        gate.fail_next(error.clone());
+        let refused = add(&registry, value!({}), false).await.expect_err("the store fails");
+        assert_eq!(refused.code, code, "{error}");
+        assert_eq!(log.take()[3..5], ["begin", ending], "{error}");
+    }
+    add(&registry, value!({}), false).await.expect("it is stored");
 }
 
 #[tokio::test]

@@ -23,7 +23,6 @@ mod rules;
 mod several_keys;
 mod small_rules;
 mod status_rules;
-mod stored;
 mod texts;
 mod unreadable;
 mod watching;

@@ -4,7 +4,7 @@ use crate::harness::Harness;
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_registry::{InformerEvent, InformerScope, Registry};
 
-use keelson_registry::producer::{DefinedVersion, Definition};
+use keelson_resources::producer::{DefinedVersion, Definition};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Field, Presence, Schema, Shape, Struct};
 use rustix::time::{ClockId, clock_gettime};
@@ -75,7 +75,6 @@ fn definition(group: String) -> Definition {
         namespaced: true,
         since: None,
         definition: None,
-        webhook: None,
         storage_version: "v1".into(),
         versions: vec![version],
     }

@@ -7,7 +7,7 @@
 
 use crate::harness::Harness;
 use keelson_meta::{Map, Value, value};
-use keelson_registry::Kind;
+use keelson_resources::Kind;
 use keelson_schema::types::{ListKind, ListShape};
 use keelson_schema::{Field, Schema, Shape, Struct, StructId, json};
 use rustix::time::{ClockId, clock_gettime};

@@ -2,11 +2,11 @@
 //! can be read back.
 
 use crate::harness::Harness;
-use keelson_cache::Entry;
 use keelson_meta::{Object, Value};
-use keelson_registry::Kind;
+use keelson_records::Entry;
 use keelson_registry::options::{DeleteOptions, Freshness, ListOptions, WatchOptions};
 use keelson_registry::{Answer, Deleted};
+use keelson_resources::Kind;
 use keelson_schema::decode::{self, Format};
 use keelson_store::{KeyValue, Revision};
 

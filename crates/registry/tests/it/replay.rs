@@ -3,9 +3,9 @@
 use crate::compare;
 use crate::harness::{self, Harness};
 use bytes::Bytes;
-use keelson_builtin::EtcdCodec;
-use keelson_cache::Record;
 use keelson_meta::{Features, Value, value};
+use keelson_records::Record;
+use keelson_resources::EtcdCodec;
 use keelson_schema::json;
 use keelson_testkit::prerequisites::reference_data;
 use keelson_testkit::transcript::normal::without_values;

@@ -4,7 +4,8 @@ use crate::node_terms::NodeAffinity;
 use crate::sorted_pairs::labels_of;
 use crate::taints::{Taint, Toleration};
 use keelson_meta::{Object, Str, Value, value};
-use keelson_registry::{Entry, Kind};
+use keelson_records::Entry;
+use keelson_resources::Kind;
 
 /// What placement asks of a node.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,7 +9,8 @@ use crate::pod_control::pod_from_template;
 use futures_util::future::join_all;
 use keelson_loops::client::is_namespace_terminating;
 use keelson_meta::{Failure, Object, Str};
-use keelson_registry::{Kind, Subresource, Target};
+use keelson_registry::{Subresource, Target};
+use keelson_resources::Kind;
 use std::collections::HashSet;
 use std::sync::Arc;
 

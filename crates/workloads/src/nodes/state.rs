@@ -6,7 +6,7 @@ use super::{PodKey, node};
 use crate::scheduler::node::Node;
 use crate::scheduler::resources::Resources;
 use keelson_meta::{Object, Str};
-use keelson_registry::Entry;
+use keelson_records::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 

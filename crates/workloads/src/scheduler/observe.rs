@@ -8,7 +8,9 @@ use super::volumes::{Claim, Class, Volume};
 use super::{NAME, Scheduler};
 use crate::sorted_pairs::labels_of;
 use keelson_meta::{Object, Str};
-use keelson_registry::{Entry, InformerEvent, InformerScope, Kind};
+use keelson_records::Entry;
+use keelson_registry::{InformerEvent, InformerScope};
+use keelson_resources::Kind;
 use std::sync::Arc;
 
 /// The objects that the scheduler reads.

@@ -5,21 +5,13 @@ use super::{KmsBehaviour, STATUS};
 use crate::controllers::wait_until;
 use crate::etcd::etcd;
 use crate::http::{Client, Server, without_controllers};
+use crate::reference::Reference;
 use keelson::{Builder, EncryptionFile, Etcd};
-use keelson_testkit::api::Api;
 use keelson_testkit::kms::FakeKms;
-use keelson_testkit::poll;
 use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program};
-use keelson_testkit::process::Process;
-use rcgen::KeyPair;
 use serde_json::{Value, json};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
-
-const START_TIME_MAX: Duration = Duration::from_secs(40);
 
 /// Resources, each with another provider: path, kind and apiVersion.
 const RESOURCES: [(&str, &str, &str); 5] = [
@@ -79,43 +71,19 @@ fn object(kind: &str, api_version: &str, name: &str) -> Value {
     obj
 }
 
-/// The reference, with the configuration in a file.
-struct Reference {
-    api: Api,
-    process: Process,
-}
+/// A kube-apiserver with the configuration in a file.
+struct Encrypting(Reference);
 
-impl Reference {
-    fn start(program: &Path, etcd: &str, dir: &Path, config: &Path) -> Reference {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
-        let key = KeyPair::generate().expect("a key");
-        for (name, pem) in [("sa.key", key.serialize_pem()), ("sa.pub", key.public_key_pem())] {
-            std::fs::write(dir.join(name), pem).expect("a file");
-        }
-        std::fs::write(dir.join("tokens.csv"), "t,admin,1,system:masters\n").expect("a file");
-        let file = |name: &str| dir.join(name).display().to_string();
-        let mut command = Command::new(program);
-        command.args(["--etcd-servers", etcd, "--cert-dir", &file("certs")]);
-        command.args(["--secure-port", &address.port().to_string()]);
-        command.args(["--bind-address=127.0.0.1", "--advertise-address=10.1.1.1"]);
-        command.args(["--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC"]);
-        command.args(["--service-account-issuer=https://kubernetes.default.svc"]);
-        command.args(["--service-account-key-file", &file("sa.pub")]);
-        command.args(["--service-account-signing-key-file", &file("sa.key")]);
-        command.args(["--token-auth-file", &file("tokens.csv")]);
-        command.args(["--encryption-provider-config", &config.display().to_string()]);
-        let process = Process::start(command, &dir.join("log")).expect("the program starts");
-        let api = Api::unchecked(address, Some("t".to_owned())).expect("a client");
-        let ready = poll(START_TIME_MAX, || api.get("/readyz").ok().filter(|got| got.code == 200));
-        assert!(ready.is_some(), "not ready: {}", process.log());
-        Reference { api, process }
+impl Encrypting {
+    fn start(program: &Path, etcd: &str, dir: &Path, config: &Path) -> Encrypting {
+        let config = config.display().to_string();
+        Encrypting(Reference::start(program, etcd, dir, &["--encryption-provider-config", &config]))
     }
 
     fn create(&self, name: &str) {
         for (path, kind, api_version) in RESOURCES {
-            let created = self.api.post(path, &object(kind, api_version, name)).expect("an answer");
+            let created =
+                self.0.api.post(path, &object(kind, api_version, name)).expect("an answer");
             assert_eq!(created.code, 201, "{created:?}");
         }
     }
@@ -123,7 +91,7 @@ impl Reference {
     fn reads(&self, names: &[&str]) {
         for ((path, ..), name) in RESOURCES.iter().flat_map(|at| names.iter().map(move |n| (at, n)))
         {
-            let got = self.api.get(&format!("{path}/{name}")).expect("an answer");
+            let got = self.0.api.get(&format!("{path}/{name}")).expect("an answer");
             assert_eq!(got.code, 200, "kube-apiserver: {path}/{name}: {:?}", got.body);
         }
     }
@@ -164,7 +132,7 @@ fn kube_apiserver_and_keelson_read_each_others_encrypted_objects() {
     };
     let (old, both) = (write("old.yaml", &[1]), write("both.yaml", &[2, 1]));
     let new = write("new.yaml", &[2]);
-    let reference = Reference::start(&program, &etcd.url(), dir.path(), &old);
+    let reference = Encrypting::start(&program, &etcd.url(), dir.path(), &old);
     reference.create("theirs");
     let server = serve(&etcd.url(), &old);
     reads(&server.client(), &["theirs"]);
@@ -174,7 +142,7 @@ fn kube_apiserver_and_keelson_read_each_others_encrypted_objects() {
     drop(reference);
     // Both know both keys; the new one writes. The plug-in has another key, too.
     kms.behave(|kms| kms.key_id = "2".to_owned());
-    let reference = Reference::start(&program, &etcd.url(), dir.path(), &both);
+    let reference = Encrypting::start(&program, &etcd.url(), dir.path(), &both);
     reference.reads(&["theirs", "ours"]);
     reference.create("later");
     let server = serve(&etcd.url(), &both);
@@ -194,5 +162,5 @@ fn kube_apiserver_and_keelson_read_each_others_encrypted_objects() {
     create(&server.client(), "last");
     reference.reads(&["last"]);
     server.stop();
-    reference.process.terminate();
+    reference.0.process.terminate();
 }

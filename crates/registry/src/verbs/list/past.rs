@@ -2,12 +2,12 @@
 //! page by page, so that a list of many pages completes however much is written meanwhile.
 
 use super::{Filter, Page};
-use crate::kind::Target;
 use crate::registry::{Registry, unreadable};
+use crate::target::Target;
 use crate::verbs::pace::Pace;
 use bytes::Bytes;
-use keelson_cache::Entry;
 use keelson_meta::{Failure, Status};
+use keelson_records::Entry;
 use keelson_store::{Range, ReadError, Revision, key_after, prefix_end};
 use std::error::Error;
 

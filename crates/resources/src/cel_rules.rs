@@ -1,0 +1,50 @@
+//! [`CelRules`]: the CEL validation rules of a version of a custom resource, compiled on first use.
+
+use crate::schema_text::SchemaText;
+use keelson_kinds::expressions::ObjectRules;
+use keelson_meta::{ErrorList, Map};
+use keelson_records::Entry;
+use std::sync::OnceLock;
+
+/// The rules of one version of a custom resource.
+#[derive(Debug)]
+pub struct CelRules {
+    source: SchemaText,
+    rules: OnceLock<Option<ObjectRules>>,
+}
+
+impl CelRules {
+    pub(crate) fn new(source: SchemaText) -> CelRules {
+        CelRules { source, rules: OnceLock::new() }
+    }
+
+    /// See [`SchemaText::follow`].
+    pub fn follow(&self, definition: &Entry, version: &str) {
+        self.source.follow(definition, version);
+    }
+
+    /// Adds the errors of the rules; `old` is the stored object of an update.
+    pub(crate) fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
+        let rules = match self.rules.get() {
+            Some(rules) => rules,
+            None => {
+                let compiled = self.compile();
+                // The caller discards the errors.
+                if keelson_cel::is_interrupted() {
+                    return;
+                }
+                self.rules.get_or_init(|| compiled)
+            }
+        };
+        if let Some(rules) = rules {
+            rules.validate(obj, old, errors);
+        }
+    }
+
+    fn compile(&self) -> Option<ObjectRules> {
+        let source = self.source.open();
+        // Descriptions contain most other words; only this one shows that there are rules.
+        memchr::memmem::find(source.as_ref(), b"x-kubernetes-validations")?;
+        ObjectRules::read(source.as_ref())
+    }
+}
