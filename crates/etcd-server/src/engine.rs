@@ -1,5 +1,5 @@
-//! The keys with their revisions, and what is beside them. All operations of etcd end here; services only
-//! translate them.
+//! The keys with their revisions, and what is beside them. All operations of etcd end here;
+//! services only translate them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -105,7 +105,8 @@ impl Engine {
         Ok(Some(from_etcd(asked)))
     }
 
-    /// Evaluates a transaction that writes about so many bytes. Returns its result and the revision after it.
+    /// Evaluates a transaction that writes about so many bytes. Returns its result and the revision
+    /// after it.
     pub(crate) async fn write<T: Send + 'static>(
         self: &Arc<Self>,
         bytes: usize,
@@ -143,7 +144,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Fails if the quota is used up, or would be by a request of so many bytes; raises the alarm then.
+    /// Fails if the quota is used up, or would be by a request of so many bytes; raises the alarm
+    /// then.
     pub(crate) async fn check_space(&self, bytes: usize) -> Result<(), EtcdError> {
         if self.is_full() {
             return Err(EtcdError::NoSpace);

@@ -1,5 +1,5 @@
-//! The errors that clients compare: texts and codes of etcd (`rpctypes`), and those of limits that etcd
-//! does not have.
+//! The errors that clients compare: texts and codes of etcd (`rpctypes`), and those of limits that
+//! etcd does not have.
 
 use keelson_store::{ReadError, WriteError};
 use tonic::{Code, Status};
@@ -89,8 +89,8 @@ impl EtcdError {
         }
     }
 
-    /// Returns the text that Go's client library gives an error that it got outside of gRPC's status, as in
-    /// the reason why a watch was cancelled.
+    /// Returns the text that Go's client library gives an error that it got outside of gRPC's
+    /// status, as in the reason why a watch was cancelled.
     pub(crate) fn in_go(&self) -> String {
         format!("rpc error: code = {:?} desc = {self}", self.code())
     }

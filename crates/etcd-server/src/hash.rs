@@ -1,8 +1,8 @@
 //! Records as etcd stores them in its bucket `key`, and their hash.
 //!
 //! A key of the bucket is a revision: 8 bytes of the revision, `_`, 8 bytes of the position in the
-//! transaction, both big-endian; that of a delete ends with `t`. A value is the message `KeyValue`, of a
-//! delete with the key only.
+//! transaction, both big-endian; that of a delete ends with `t`. A value is the message `KeyValue`,
+//! of a delete with the key only.
 
 use bytes::Bytes;
 use keelson_store::embedded::disk::Record;

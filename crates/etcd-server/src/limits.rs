@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-/// Most open connections; further ones wait in the listener's backlog. An apiserver has some hundred.
+/// Most open connections; further ones wait in the listener's backlog. An apiserver has some
+/// hundred.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
-/// How long the handshake and the first request of a connection may take, and the head of each request.
+/// How long the handshake and the first request of a connection may take, and the head of each
+/// request.
 pub(crate) const FIRST_REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most bytes of the headers of a request.
 pub(crate) const HEADER_BYTES_MAX: u32 = 64 << 10;
 /// Most streams of a connection (clients of etcd open one for each call).
 pub(crate) const STREAMS_MAX: u32 = 1024;
-/// Most streams that the client resets before they are accepted, or that the server resets because of
-/// its errors, before the connection ends (against rapid reset).
+/// Most streams that the client resets before they are accepted, or that the server resets because
+/// of its errors, before the connection ends (against rapid reset).
 pub(crate) const RESETS_MAX: usize = 200;
 /// Receive window of a stream; that of a connection is four times as large.
 pub(crate) const WINDOW_BYTES: u32 = 64 << 10;
@@ -51,8 +53,8 @@ pub(crate) const WATCH_STREAMS_MAX: usize = 2048;
 pub(crate) const STREAM_WATCHES_MAX: usize = 10_000;
 /// Most bytes of the ranges of the watches of one stream.
 pub(crate) const STREAM_RANGES_BYTES_MAX: usize = 4 << 20;
-/// Responses of a watch stream that wait to be sent. A stream whose client does not read stops reading
-/// events; nothing is lost, because the store keeps the history.
+/// Responses of a watch stream that wait to be sent. A stream whose client does not read stops
+/// reading events; nothing is lost, because the store keeps the history.
 pub(crate) const WATCH_RESPONSES_MAX: usize = 4;
 /// Most leases. Each takes some 200 bytes.
 pub(crate) const LEASES_MAX: usize = 1 << 20;

@@ -1,5 +1,5 @@
-//! What etcd knows of a key and the store does not: the number of its writes and its lease. Both stand
-//! before the value, as two numbers in the variable-length encoding of protobuf.
+//! What etcd knows of a key and the store does not: the number of its writes and its lease. Both
+//! stand before the value, as two numbers in the variable-length encoding of protobuf.
 //!
 //! Revisions of etcd begin at 1 in an empty store, those of the store at 0: etcd's is one more.
 

@@ -1,5 +1,5 @@
-//! What is kept beside the keys, in a store of its own, so that it takes no revisions of the keys: leases,
-//! alarms and the ids of cluster and member.
+//! What is kept beside the keys, in a store of its own, so that it takes no revisions of the keys:
+//! leases, alarms and the ids of cluster and member.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! The program in the place of etcd. It speaks etcd's protocol (`keelson-etcd-server`), and its keys are in
-//! `member/` of the data folder. A Keelson that is started as kube-apiserver beside it does not use the
-//! protocol: it asks for the folder, and opens the embedded store in it itself. So the two sets of data lie
-//! in one folder and have nothing to do with each other.
+//! The program in the place of etcd. It speaks etcd's protocol (`keelson-etcd-server`), and its
+//! keys are in `member/` of the data folder. A Keelson that is started as kube-apiserver beside it
+//! does not use the protocol: it asks for the folder, and opens the embedded store in it itself. So
+//! the two sets of data lie in one folder and have nothing to do with each other.
 
 use crate::start_error::StartError;
 use keelson_etcd_server::{EtcdOptions, EtcdServer, Listener, TlsFiles};
@@ -36,8 +36,8 @@ pub struct EtcdStandIn {
 }
 
 impl EtcdStandIn {
-    /// Opens the data in a folder, and listens, on `pages` for health and metrics alone. Addresses with TLS need
-    /// its files.
+    /// Opens the data in a folder, and listens, on `pages` for health and metrics alone. Addresses
+    /// with TLS need its files.
     pub async fn open(
         folder: &Path,
         options: EtcdOptions,
@@ -100,8 +100,8 @@ fn described(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }
 
-/// Returns the folder of the data if the only server of `--etcd-servers` is such a stand-in. It must be on
-/// this host.
+/// Returns the folder of the data if the only server of `--etcd-servers` is such a stand-in. It
+/// must be on this host.
 pub(crate) async fn folder_behind(servers: &[String]) -> Option<PathBuf> {
     let [server] = servers else { return None };
     let address = server.strip_prefix("http://")?.trim_end_matches('/');

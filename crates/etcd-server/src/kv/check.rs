@@ -38,8 +38,8 @@ pub(crate) fn check_delete(req: &DeleteRangeRequest) -> Result<(), EtcdError> {
     check_key(&req.key)
 }
 
-/// Checks a transaction with all that are nested in it: their number of operations, their keys, and that
-/// no key is changed twice.
+/// Checks a transaction with all that are nested in it: their number of operations, their keys, and
+/// that no key is changed twice.
 pub(crate) fn check_txn(req: &TxnRequest, ops_max: usize) -> Result<(), EtcdError> {
     check_ops(req, ops_max, 0)?;
     Changes::of(&req.success)?;
@@ -82,8 +82,8 @@ struct Changes {
 }
 
 impl Changes {
-    /// Collects them; fails if a key may be changed twice. The two branches of a nested transaction exclude
-    /// each other, so both may change a key.
+    /// Collects them; fails if a key may be changed twice. The two branches of a nested transaction
+    /// exclude each other, so both may change a key.
     fn of(ops: &[RequestOp]) -> Result<Self, EtcdError> {
         let mut changes = Self::default();
         for op in ops {

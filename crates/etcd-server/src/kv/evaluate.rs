@@ -1,5 +1,6 @@
-//! Puts, deletes and transactions, evaluated on a draft of the store. The order is etcd's: the compares of
-//! all nested transactions are decided at the revision before, then everything is checked, then it is done.
+//! Puts, deletes and transactions, evaluated on a draft of the store. The order is etcd's: the
+//! compares of all nested transactions are decided at the revision before, then everything is
+//! checked, then it is done.
 
 use bytes::Bytes;
 use keelson_store::{ChangedTwice, Draft, Revision};

@@ -1,5 +1,5 @@
-//! What a range answers of the keys that it has read: filters, order, limit. The steps and their order are
-//! etcd's (`executeRange`).
+//! What a range answers of the keys that it has read: filters, order, limit. The steps and their
+//! order are etcd's (`executeRange`).
 
 use std::cmp::Ordering;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use crate::proto::{KeyValue, RangeRequest, RangeResponse, SortOrder, SortTarget};
 
-/// Returns how many keys must be read; `None` means all. One more than the limit says whether there are
-/// more.
+/// Returns how many keys must be read; `None` means all. One more than the limit says whether there
+/// are more.
 pub(crate) fn keys_needed(req: &RangeRequest) -> Option<usize> {
     let reads_all = req.sort_order != SortOrder::None as i32
         || req.min_mod_revision != 0
@@ -21,7 +21,8 @@ pub(crate) fn keys_needed(req: &RangeRequest) -> Option<usize> {
     usize::try_from(req.limit).ok().map(|limit| limit.saturating_add(1))
 }
 
-/// Makes the response, without its header, from the keys that were read and the number of keys in the range.
+/// Makes the response, without its header, from the keys that were read and the number of keys in
+/// the range.
 pub(crate) fn select(req: &RangeRequest, mut kvs: Vec<KeyValue>, count: u64) -> RangeResponse {
     let is_within = |min: i64, max: i64, revision: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)

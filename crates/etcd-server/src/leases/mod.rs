@@ -1,6 +1,6 @@
-//! Leases: granted, kept alive, revoked, expired. The table is in memory and follows the writes of keys in
-//! their order; ids and times to live are stored. After a restart each lease begins again, as with a new
-//! leader of etcd.
+//! Leases: granted, kept alive, revoked, expired. The table is in memory and follows the writes of
+//! keys in their order; ids and times to live are stored. After a restart each lease begins again,
+//! as with a new leader of etcd.
 
 mod table;
 

@@ -1,4 +1,5 @@
-//! Leases, the keys attached to them, and when they expire. Time is an argument; nothing is stored here.
+//! Leases, the keys attached to them, and when they expire. Time is an argument; nothing is stored
+//! here.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -113,7 +114,8 @@ impl Table {
         expired.take(leases_max).map(|(_, id)| *id).collect()
     }
 
-    /// Forbids to attach further keys; returns `false` if there is no such lease, or it ends already.
+    /// Forbids to attach further keys; returns `false` if there is no such lease, or it ends
+    /// already.
     pub(crate) fn begin_end(&mut self, id: i64) -> bool {
         let Some(lease) = self.leases.get_mut(&id).filter(|lease| !lease.is_ending) else {
             return false;
@@ -178,7 +180,8 @@ impl Table {
 }
 
 fn after(now: Instant, seconds: i64) -> Instant {
-    // The longest lease is 285 years, which an instant can hold; a day is as good as never where not.
+    // The longest lease is 285 years, which an instant can hold; a day is as good as never where
+    // not.
     let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(24 * 3600))
 }

@@ -1,5 +1,5 @@
-//! The messages of etcd's v3 API, with the names, numbers and types of etcd's `rpc.proto` and `kv.proto`
-//! (3.6). Written by hand, so that no build needs `protoc`.
+//! The messages of etcd's v3 API, with the names, numbers and types of etcd's `rpc.proto` and
+//! `kv.proto` (3.6). Written by hand, so that no build needs `protoc`.
 
 mod kv;
 mod lease;

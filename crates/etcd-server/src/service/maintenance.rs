@@ -115,7 +115,8 @@ impl Engine {
             let (oldest, through) = (from_etcd(compacted), from_etcd(revision));
             engine.store.records(oldest, through, &mut |record| {
                 let head = &record.head;
-                // As etcd has it: of what is older than the compaction only what lives at the revision.
+                // As etcd has it: of what is older than the compaction only what lives at the
+                // revision.
                 if head.id.revision > oldest
                     || engine.store.modified_at(&head.key, through) == Some(head.id.revision)
                 {

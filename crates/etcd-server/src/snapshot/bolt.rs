@@ -1,10 +1,10 @@
-//! Writes a file in the format of bbolt (version 2), which etcd's snapshots have: rows in the order of their
-//! keys, each page once, from the front to the back.
+//! Writes a file in the format of bbolt (version 2), which etcd's snapshots have: rows in the order
+//! of their keys, each page once, from the front to the back.
 //!
-//! A file is pages of 4 KiB. Pages 0 and 1 have the same description of the file, page 2 an empty list of
-//! free pages; the rest are trees, one for each bucket, and one of the buckets. All numbers are in the
-//! processor's order in bbolt; here they are little-endian, as on every processor that etcd runs on. The
-//! first pages are written at last, since they name the root.
+//! A file is pages of 4 KiB. Pages 0 and 1 have the same description of the file, page 2 an empty
+//! list of free pages; the rest are trees, one for each bucket, and one of the buckets. All numbers
+//! are in the processor's order in bbolt; here they are little-endian, as on every processor that
+//! etcd runs on. The first pages are written at last, since they name the root.
 
 use std::io::{self, Seek, SeekFrom, Write};
 

@@ -1,8 +1,8 @@
 //! `Maintenance.Snapshot`: a file that etcd's own tools read and restore, as etcd 3.6 writes it.
 //!
-//! It is the state of one revision, with the history that is not compacted, and the leases with their full
-//! time to live. It is written to a temporary file without a name in the data folder before it is sent,
-//! since its first pages say where the last ones are.
+//! It is the state of one revision, with the history that is not compacted, and the leases with
+//! their full time to live. It is written to a temporary file without a name in the data folder
+//! before it is sent, since its first pages say where the last ones are.
 
 mod bolt;
 

@@ -1,8 +1,8 @@
 //! The service `etcdserverpb.Watch`: one task for each stream, however many watches it has.
 //!
-//! The watches of a stream that are up to date share one watch of the store, the feed. Those from the past
-//! share another, until they have reached the feed. A stream whose client does not read stops reading the
-//! store; it goes on later, or its watches are cancelled as compacted.
+//! The watches of a stream that are up to date share one watch of the store, the feed. Those from
+//! the past share another, until they have reached the feed. A stream whose client does not read
+//! stops reading the store; it goes on later, or its watches are cancelled as compacted.
 
 mod responses;
 mod watchers;
@@ -104,8 +104,8 @@ impl WatchStream {
             // Nothing is read before the client has room for it.
             let room = self.responses.reserve().await.map_err(|_| Ended::Gone)?;
             drop(room);
+            // In no order of preference: a busy feed must not keep the past waiting.
             let next = tokio::select! {
-                biased;
                 request = requests.next(), if self.has_requests => Next::Request(request),
                 batch = next_of(&mut self.feed) => Next::Feed(batch),
                 batch = next_of(&mut self.past) => Next::Past(batch),
@@ -259,7 +259,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Goes on after the store has ended a watch: what is compacted is cancelled, the rest is read again.
+    /// Goes on after the store has ended a watch: what is compacted is cancelled, the rest is read
+    /// again.
     async fn recover(&mut self, error: WatchError) -> Result<(), Ended> {
         match error {
             WatchError::Compacted { .. } | WatchError::Lagged { .. } => {}
@@ -293,7 +294,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends the progress of all watches, once they have reached the revision of the request for it.
+    /// Sends the progress of all watches, once they have reached the revision of the request for
+    /// it.
     async fn send_wanted_progress(&mut self) -> Result<(), Ended> {
         let (Some(wanted), Some(feed)) = (self.wanted_progress, &self.feed) else { return Ok(()) };
         let reached = feed.reached;

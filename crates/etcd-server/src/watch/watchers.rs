@@ -1,4 +1,5 @@
-//! The watches of one stream: which of them are up to date, and what each gets of a batch of events. No IO.
+//! The watches of one stream: which of them are up to date, and what each gets of a batch of
+//! events. No IO.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -207,7 +208,8 @@ impl Watchers {
         found.into_iter().map(|(id, events)| Delivery { id, events }).collect()
     }
 
-    /// Returns what the watches that are behind get of a batch of the past, and records that they got it.
+    /// Returns what the watches that are behind get of a batch of the past, and records that they
+    /// got it.
     pub(crate) fn deliver_past(&mut self, batch: &Batch) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         for (id, next) in &mut self.behind {
@@ -245,7 +247,8 @@ impl Watchers {
         silent
     }
 
-    /// Whether every watch has got everything up to a revision, and waits for none that is further ahead.
+    /// Whether every watch has got everything up to a revision, and waits for none that is further
+    /// ahead.
     pub(crate) fn are_all_current(&self, reached: Revision) -> bool {
         self.behind.is_empty() && self.all.values().all(|watcher| watcher.next <= reached.next())
     }

@@ -1,5 +1,6 @@
-//! TLS of clients, with etcd's rules: a file of authorities means that every client needs a certificate of
-//! one of them. Files that were replaced are read again for the next connection, as in etcd.
+//! TLS of clients, with etcd's rules: a file of authorities means that every client needs a
+//! certificate of one of them. Files that were replaced are read again for the next connection, as
+//! in etcd.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +53,8 @@ impl Tls {
         Ok(Self { files, current: Mutex::new(Current { stamp, config }) })
     }
 
-    /// Returns the configuration of the current files; of the last ones that could be read while they cannot.
+    /// Returns the configuration of the current files; of the last ones that could be read while
+    /// they cannot.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = self.files.stamp();

@@ -1,5 +1,6 @@
-//! The server through Keelson's own client of etcd: the suite of the storage contract, the random walk,
-//! leases, restarts and limits. What only other clients use is tested from Go (`tests/go/etcd`).
+//! The server through Keelson's own client of etcd: the suite of the storage contract, the random
+//! walk, leases, restarts and limits. What only other clients use is tested from Go
+//! (`tests/go/etcd`).
 // Helpers of tests may unwrap as tests do.
 #![allow(clippy::unwrap_used)]
 

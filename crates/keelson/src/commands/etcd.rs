@@ -1,5 +1,5 @@
-//! The program under the name `etcd`: one member that speaks etcd's protocol, for kube-apiserver and other
-//! programs that use etcd, and for test environments that start both.
+//! The program under the name `etcd`: one member that speaks etcd's protocol, for kube-apiserver
+//! and other programs that use etcd, and for test environments that start both.
 
 mod flags;
 mod settings;
@@ -21,8 +21,9 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 /// Threads that serve clients. Writes are decided on another one.
 const WORKERS: usize = 2;
 const INTRODUCTION: &str = "\
-Serves etcd's v3 API over Keelson's embedded store: one member, for a kube-apiserver or any other client of
-etcd. A Keelson that is started as kube-apiserver beside it keeps its own data in the same folder.
+Serves etcd's v3 API over Keelson's embedded store: one member, for a kube-apiserver or any other
+client of etcd. A Keelson that is started as kube-apiserver beside it keeps its own data in the same
+folder.
 
 Usage:
   etcd [flags]

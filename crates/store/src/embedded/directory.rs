@@ -133,8 +133,8 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     Ok(lock)
 }
 
-/// Makes a directory that does not exist, or is empty, the data directory of a store. What is created in it
-/// afterwards does not keep the store from using it.
+/// Makes a directory that does not exist, or is empty, the data directory of a store. What is
+/// created in it afterwards does not keep the store from using it.
 pub fn prepare_directory(dir: &Path) -> Result<(), OpenError> {
     if check_format(dir).is_ok_and(|has_format| has_format) {
         return Ok(());

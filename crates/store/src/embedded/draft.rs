@@ -1,9 +1,9 @@
-//! A transaction that a function decides, on the commit thread: it reads the newest state, with what the
-//! same group has written before it, and its own writes.
+//! A transaction that a function decides, on the commit thread: it reads the newest state, with
+//! what the same group has written before it, and its own writes.
 //!
-//! The contract's [`Txn`](crate::Txn) compares revisions of single keys. Who has other conditions, or
-//! writes what he has just read, would have to read, decide and compare again until no other write comes
-//! in between; here nothing comes in between, and many transactions still share a sync.
+//! The contract's [`Txn`](crate::Txn) compares revisions of single keys. Who has other conditions,
+//! or writes what he has just read, would have to read, decide and compare again until no other
+//! write comes in between; here nothing comes in between, and many transactions still share a sync.
 
 use bytes::Bytes;
 
@@ -44,8 +44,8 @@ impl Draft<'_, '_> {
         result
     }
 
-    /// Returns the newest revision that this transaction sees: that before it, or its own once it has
-    /// written.
+    /// Returns the newest revision that this transaction sees: that before it, or its own once it
+    /// has written.
     #[must_use]
     pub fn newest(&self) -> Revision {
         self.group.newest
@@ -57,8 +57,8 @@ impl Draft<'_, '_> {
         self.group.shared.floor()
     }
 
-    /// Returns the keys of a range at a revision, in order: `at` is at most [`Draft::newest`] and at
-    /// least [`Draft::floor`]. An empty `end` means no end.
+    /// Returns the keys of a range at a revision, in order: `at` is at most [`Draft::newest`] and
+    /// at least [`Draft::floor`]. An empty `end` means no end.
     #[must_use]
     pub fn keys(&self, start: &[u8], end: &[u8], at: Revision, keys_max: usize) -> Vec<Bytes> {
         let mut changed: Vec<_> =

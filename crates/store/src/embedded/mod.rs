@@ -178,15 +178,15 @@ impl Embedded {
         self.send(|reply, permit| Command::LeaseOthers { prefix, expires, reply, permit }).await
     }
 
-    /// Runs a transaction that a function decides: it reads and writes a [`Draft`], on the commit thread,
-    /// at the newest revision. What it writes is one revision, durable and visible when the future
-    /// resolves; after an error of the function (the inner result) nothing is written. It must not block,
-    /// and not panic, which would stop the store. `bytes` is about the size of what it writes, at most
-    /// [`TXN_BYTES_MAX`](crate::TXN_BYTES_MAX).
+    /// Runs a transaction that a function decides: it reads and writes a [`Draft`], on the commit
+    /// thread, at the newest revision. What it writes is one revision, durable and visible when the
+    /// future resolves; after an error of the function (the inner result) nothing is written. It
+    /// must not block, and not panic, which would stop the store. `bytes` is about the size of what
+    /// it writes, at most [`TXN_BYTES_MAX`](crate::TXN_BYTES_MAX).
     ///
-    /// `finish` gets its result once that is durable, on the commit thread and in the order of revisions,
-    /// so that it can keep something beside the store in step with it. Dropping the future does not cancel
-    /// the transaction.
+    /// `finish` gets its result once that is durable, on the commit thread and in the order of
+    /// revisions, so that it can keep something beside the store in step with it. Dropping the
+    /// future does not cancel the transaction.
     pub async fn decide<T, U, E>(
         &self,
         bytes: usize,
@@ -215,20 +215,22 @@ impl Embedded {
         replied.await.map_err(|_| self.commit_thread_error())?
     }
 
-    /// Returns the number of keys of a range, whatever its limit, and the revision they were counted at.
+    /// Returns the number of keys of a range, whatever its limit, and the revision they were
+    /// counted at.
     pub async fn count(&self, range: Range) -> Result<(u64, Revision), ReadError> {
         self.shared.count(&range).await
     }
 
-    /// Returns the revision of the newest write of a key at a revision, which is not compacted; `None` if the
-    /// key did not exist then.
+    /// Returns the revision of the newest write of a key at a revision, which is not compacted;
+    /// `None` if the key did not exist then.
     #[must_use]
     pub fn modified_at(&self, key: &[u8], at: Revision) -> Option<Revision> {
         self.shared.version_at(key, at).map(|version| version.modified())
     }
 
-    /// Passes the records to `sink` that a read at `oldest` or later, up to `through`, can need, in the order
-    /// of revisions, until it breaks: puts and deletes, but no delete at or before `oldest`. Blocks.
+    /// Passes the records to `sink` that a read at `oldest` or later, up to `through`, can need, in
+    /// the order of revisions, until it breaks: puts and deletes, but no delete at or before
+    /// `oldest`. Blocks.
     pub fn records(
         &self,
         oldest: Revision,

@@ -208,7 +208,8 @@ impl Shared {
         Ok(Page { items, at, more })
     }
 
-    /// Counts the keys of a range, whatever its limit. Lets writers and other tasks go on between steps.
+    /// Counts the keys of a range, whatever its limit. Lets writers and other tasks go on between
+    /// steps.
     pub(super) async fn count(&self, range: &Range) -> Result<(u64, Revision), ReadError> {
         let pin = self.pin_revision(range.at)?;
         let (mut count, mut start) = (0, range.start.clone());
@@ -231,7 +232,8 @@ impl Shared {
         (count, keys.next().map(|(key, _)| Bytes::copy_from_slice(key)))
     }
 
-    /// Passes the records up to a revision to `sink`; see [`Embedded::records`](super::Embedded::records).
+    /// Passes the records up to a revision to `sink`; see
+    /// [`Embedded::records`](super::Embedded::records).
     pub(super) fn records(
         &self,
         oldest: Revision,

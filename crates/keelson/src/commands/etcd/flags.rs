@@ -1,5 +1,5 @@
-//! The flags of etcd that are known: those that one member has, and those that test environments and kubeadm
-//! give it.
+//! The flags of etcd that are known: those that one member has, and those that test environments
+//! and kubeadm give it.
 
 use crate::flags::table::{Flag, Group, Kind};
 
@@ -22,7 +22,7 @@ pub static GROUP: Group = Group {
             "auto-compaction-retention",
             Kind::Text,
             "0",
-            "History that is kept: a duration, a number of hours, or of revisions. 0 keeps all of it.",
+            "History to keep: a duration, a number of hours, or of revisions; 0 keeps all.",
         ),
         Flag::new("auto-tls", Kind::Bool, "false", "Whether to make a serving certificate.")
             .refused("a generated certificate"),
@@ -37,7 +37,7 @@ pub static GROUP: Group = Group {
             "election-timeout",
             Kind::Int,
             "1000",
-            "Milliseconds; the shortest lease has one and a half times this, rounded up to seconds.",
+            "Milliseconds. The shortest lease has one and a half times this, in whole seconds.",
         ),
         Flag::new(
             "experimental-initial-corrupt-check",
