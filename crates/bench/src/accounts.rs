@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 const ROUNDS: u32 = 8;
 /// A round lasts the duration of a profile divided by this.
 const ROUND_DIVISOR: u32 = 3;
-const POD: &str = "read";
+/// The Pod that is read.
+pub const POD: &str = "read";
 
 /// Measures the rate of gets.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
@@ -50,23 +51,33 @@ pub async fn rate(bench: &Bench, workers: usize) -> Result<(f64, Load)> {
 }
 
 /// Creates a Pod and a service account that may get Pods, and returns the target with its token.
-async fn account(bench: &Bench) -> Result<Target> {
+pub async fn account(bench: &Bench) -> Result<Target> {
+    let mut client = Client::connect(&bench.target).await?;
+    let pod = ApiRequest::post(bench.pods(), pod(1, 0).fill(POD, 0));
+    client.require_success(pod).await?;
+    account_of(bench, "reader").await
+}
+
+/// Creates a service account that may get and create Pods and list ConfigMaps, and returns the target with its token.
+pub async fn account_of(bench: &Bench, name: &str) -> Result<Target> {
     let mut client = Client::connect(&bench.target).await?;
     let mut make = async |path: String, body: Value| {
         client.require_success(ApiRequest::post(path, body.to_string())).await
     };
-    make(bench.pods(), serde_json::from_str(&pod(1, 0).fill(POD, 0))?).await?;
     let accounts = bench.path("/api/v1", "serviceaccounts");
-    make(accounts.clone(), json!({"metadata": {"name": "reader"}})).await?;
+    make(accounts.clone(), json!({"metadata": {"name": name}})).await?;
     let group = "rbac.authorization.k8s.io";
     let rbac = |resource| bench.path(&format!("/apis/{group}/v1"), resource);
-    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
-    make(rbac("roles"), json!({"metadata": {"name": "reader"}, "rules": rules})).await?;
-    let subject = json!({"kind": "ServiceAccount", "name": "reader", "namespace": bench.namespace});
-    let role = json!({"apiGroup": group, "kind": "Role", "name": "reader"});
-    let binding = json!({"metadata": {"name": "reader"}, "roleRef": role, "subjects": [subject]});
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
+    ]);
+    make(rbac("roles"), json!({"metadata": {"name": name}, "rules": rules})).await?;
+    let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": bench.namespace});
+    let role = json!({"apiGroup": group, "kind": "Role", "name": name});
+    let binding = json!({"metadata": {"name": name}, "roleRef": role, "subjects": [subject]});
     make(rbac("rolebindings"), binding).await?;
-    let answer = make(format!("{accounts}/reader/token"), json!({"spec": {}})).await?;
+    let answer = make(format!("{accounts}/{name}/token"), json!({"spec": {}})).await?;
     let token = member(&answer, "token").context("no token in the answer to a TokenRequest")?;
     let authorization = Some(HeaderValue::try_from(format!("Bearer {token}"))?);
     Ok(Target { authorization, ..Target::clone(&bench.target) })

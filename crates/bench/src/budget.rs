@@ -5,6 +5,7 @@ use crate::bodies::{Template, config_map, lease, lease_patch, padded, pod};
 use crate::client::{APPLY_PATCH, ApiRequest, Client, MERGE_PATCH, STRATEGIC_PATCH};
 use crate::definitions;
 use crate::drive::{FILL_TIME_MAX, Load, clear, drive, fill};
+use crate::features::{self, Feature};
 use crate::process::Processes;
 use crate::report::{Kind, Report};
 use crate::start::{quantile, starts};
@@ -71,6 +72,10 @@ enum Row {
     CpuList,
     Account,
     Webhook,
+    Fairness,
+    Audit,
+    Tracing,
+    Flood,
     Crd,
     LargeCrd,
     CrdReady,
@@ -80,7 +85,7 @@ enum Row {
 
 /// The title, unit and limit of each row. The limits apply to a server that shares two cores with the
 /// load generator.
-const ROWS: [(Row, &str, &str, Option<f64>); 32] = [
+const ROWS: [(Row, &str, &str, Option<f64>); 36] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),
     (Row::Restart, "start with 100,000 objects of 5 KB", "ms", Some(1000.0)),
@@ -108,6 +113,10 @@ const ROWS: [(Row, &str, &str, Option<f64>); 32] = [
     (Row::CpuList, "server CPU per list of 10,000 Pods", "ms", Some(100.0)),
     (Row::Account, "get Pod, administrator's rate over a service account's", "x", Some(1.11)),
     (Row::Webhook, "server CPU per call of an admission webhook", "ms", Some(0.15)),
+    (Row::Fairness, "get and create, CPU with fairness over without", "x", Some(1.05)),
+    (Row::Audit, "get and create, CPU with audit of metadata over without", "x", Some(1.35)),
+    (Row::Tracing, "get and create, CPU with 1 % traced over without", "x", Some(1.05)),
+    (Row::Flood, "get of a tenant while another floods with lists, p99", "ms", Some(50.0)),
     // 1.25 times the JSON, plus 40 kB.
     (Row::Crd, "memory per CRD of 16 KB, idle", "kB", Some(60.0)),
     (Row::LargeCrd, "memory per CRD of 92 KB, idle", "kB", Some(155.0)),
@@ -137,6 +146,8 @@ pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     budget.small_objects().await.context("small objects")?;
     budget.patches().await.context("patches")?;
     budget.users_and_webhooks().await.context("users and webhooks")?;
+    budget.features().await.context("fairness, audit and tracing")?;
+    budget.flood().await.context("a flood")?;
     budget.lists().await.context("lists")?;
     budget.stored().await.context("stored Pods")?;
     budget.list_of_none().await.context("a list of nothing")?;
@@ -279,6 +290,34 @@ impl BudgetRun<'_> {
         let (cost, load) = webhooks::cost(&bench, SOME).await?;
         self.set_if_known(Row::Webhook, cost);
         self.report.add_errors("budget, Webhook", &load.errors);
+        bench.close().await
+    }
+
+    /// Measures each feature on against off, on a pair of servers.
+    async fn features(&mut self) -> Result<()> {
+        for (row, feature) in [
+            (Row::Fairness, Feature::Fairness),
+            (Row::Audit, Feature::Audit),
+            (Row::Tracing, Feature::Tracing),
+        ] {
+            let (ratio, load) = features::ratio(self.run, feature).await?;
+            self.values.insert(row, ratio.ok_or(NO_PROGRAM));
+            self.report.add_errors(&format!("budget, {row:?}"), &load.errors);
+        }
+        Ok(())
+    }
+
+    async fn flood(&mut self) -> Result<()> {
+        let bench = Bench::open(self.run).await?;
+        let flooded = features::flood(&bench).await?;
+        self.set(Row::Flood, flooded.during.quantile(0.99));
+        for (what, latency) in [("alone", &flooded.alone), ("during the flood", &flooded.during)] {
+            for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
+                let what = format!("{name}, {what}");
+                self.report.add("budget, Flood", &what, "ms", latency.quantile(share));
+            }
+        }
+        self.report.add_errors("budget, Flood", &flooded.load.errors);
         bench.close().await
     }
 

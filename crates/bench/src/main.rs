@@ -8,6 +8,7 @@ mod client;
 mod definitions;
 mod drive;
 mod etcd;
+mod features;
 mod growth;
 mod histogram;
 mod http1;

@@ -608,9 +608,10 @@ impl Resolved<'_> {
         let mut work = pin!(span.scope(work));
         let outcome = match deadline {
             None => work.await,
-            Some(end) => tokio::time::timeout_at(end, work.as_mut())
-                .await
-                .unwrap_or_else(|_| Err(Status::timed_out())),
+            Some(end) => tokio::time::timeout_at(end, work.as_mut()).await.unwrap_or_else(|_| {
+                metrics.resources.terminated(&labels, 504);
+                Err(Status::timed_out())
+            }),
         };
         context.waited_for_webhooks(permit.webhooks_took());
         if verb == Verb::Watch {

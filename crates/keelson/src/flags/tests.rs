@@ -295,15 +295,6 @@ fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
             &["--emulated-version=1.35"],
             "--emulated-version: \"1.35\" is not 1.36: older versions are not emulated",
         ),
-        (
-            &["--allow-metric-labels=a,b=c", "--allow-metric-labels-manifest=/absent"],
-            "metrics: cannot specify both allowListMapping and allowListMappingManifest",
-        ),
-        (
-            &["--allow-metric-labels-manifest=/absent"],
-            "metrics.allowListMappingManifest: Invalid value: \"/absent\": failed to read allow list \
-             manifest: open /absent: no such file or directory",
-        ),
         (&["--logging-format=xml"], "format: Invalid value: \"xml\": Unsupported log format"),
         (
             &["--encryption-provider-config=/absent"],
@@ -322,6 +313,16 @@ fn a_missing_file_for_traces_is_refused() {
                \"/absent\": open /absent: no such file or directory";
     let refused = configure(&["--tracing-config-file=/absent"]).map(drop);
     assert_eq!(refused, Err(why.to_owned()));
+}
+
+#[test]
+fn files_of_allowed_labels_are_refused_in_the_words_of_kube_apiserver() {
+    let both = ["--allow-metric-labels=a,b=c", "--allow-metric-labels-manifest=/absent"];
+    let why = "metrics: cannot specify both allowListMapping and allowListMappingManifest";
+    assert_eq!(configure(&both).map(drop), Err(why.to_owned()));
+    let why = "metrics.allowListMappingManifest: Invalid value: \"/absent\": failed to read allow list \
+               manifest: open /absent: no such file or directory";
+    assert_eq!(configure(&both[1..]).map(drop), Err(why.to_owned()));
 }
 
 #[test]

@@ -156,8 +156,14 @@ fn a_full_level_queues_and_rejects_and_leaves_others_alone() {
     let refused = get_as(&client, "alice", "/version");
     assert_eq!(refused.status, 429);
     assert_eq!(refused.body, json!("Too many requests, please try again later.\n"));
+    // As a kube-apiserver 1.36.3 answered, whatever the client accepts.
+    assert_eq!(refused.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(refused.header("x-content-type-options"), Some("nosniff"));
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(refused.header(SCHEMA), Some(&*uid(&client, NARROW)));
+    assert_eq!(get_as(&client, "alice", "/api/v1/nodes").status, 429);
+    let waiting = "apiserver_current_inqueue_requests{request_kind=\"mutating\"} 1";
+    assert!(metric(&client, waiting));
     // Other levels have their seats.
     assert_eq!(get_as(&client, "bob", "/version").status, 200);
     assert_eq!(client.send_as("GET /healthz", "", b"").status, 200);
@@ -167,7 +173,11 @@ fn a_full_level_queues_and_rejects_and_leaves_others_alone() {
     wait_for(&client, 0, 0);
     let labels = "flow_schema=\"narrow\",priority_level=\"narrow\"";
     let rejected = "apiserver_flowcontrol_rejected_requests_total";
-    assert!(metric(&client, &format!("{rejected}{{{labels},reason=\"queue-full\"}} 1")));
+    assert!(metric(&client, &format!("{rejected}{{{labels},reason=\"queue-full\"}} 2")));
+    let terminated = "apiserver_request_terminations_total{code=\"429\",component=\"apiserver\",\
+                      group=\"\",resource=\"nodes\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",\
+                      version=\"v1\"} 1";
+    assert!(metric(&client, terminated));
     let seats = "apiserver_flowcontrol_current_limit_seats{priority_level=\"narrow\"} 1";
     assert!(metric(&client, seats));
     server.stop();

@@ -1,0 +1,172 @@
+//! What priority and fairness, auditing and tracing cost, each switched on against off; and what one tenant notices when
+//! another floods the server.
+
+use crate::accounts;
+use crate::bodies::{config_map, pod};
+use crate::client::{ApiRequest, Client};
+use crate::drive::{BODY_PREFIX_BYTES_MAX, FILL_TIME_MAX, Load, drive, fill};
+use crate::histogram::Histogram;
+use crate::start::quantile;
+use crate::{Bench, Run};
+use anyhow::Result;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Rounds of both servers in turn, so that noise of the machine affects both.
+const ROUNDS: u32 = 8;
+/// A round lasts the duration of a profile divided by this.
+const ROUND_DIVISOR: u32 = 8;
+/// Objects that the flooding tenant lists.
+const FLOODED: usize = 2_000;
+/// Connections of the flooding tenant.
+const FLOODERS: usize = 64;
+/// Gets of the other tenant a second.
+const PACE: Duration = Duration::from_millis(10);
+
+/// What is switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// Priority and fairness.
+    Fairness,
+    /// Auditing of all requests at level Metadata, to a file, in batches.
+    Audit,
+    /// Tracing of one request of a hundred. Nobody receives the spans.
+    Tracing,
+}
+
+impl Feature {
+    /// Returns the arguments of a server without and with the feature. Files are written to `dir`.
+    fn arguments(self, dir: &Path) -> Result<[String; 2]> {
+        let path = |name: &str| dir.join(name);
+        Ok(match self {
+            Feature::Fairness => ["--enable-priority-and-fairness=false".to_owned(), String::new()],
+            Feature::Audit => {
+                let (policy, log) = (path("policy.yaml"), path("audit.log"));
+                let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
+                             rules:\n- level: Metadata\n";
+                std::fs::write(&policy, rules)?;
+                let on = format!(
+                    "--audit-policy-file={} --audit-log-path={} --audit-log-mode=batch",
+                    policy.display(),
+                    log.display()
+                );
+                [String::new(), on]
+            }
+            Feature::Tracing => {
+                let config = path("tracing.yaml");
+                let text = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n\
+                            samplingRatePerMillion: 10000\n";
+                std::fs::write(&config, text)?;
+                [String::new(), format!("--tracing-config-file={}", config.display())]
+            }
+        })
+    }
+}
+
+/// Returns the server's processor time per get and create of a small Pod with the feature over that without it, as the
+/// median of pairs, and the merged load. `None` without a program to start. The user is a service account, since
+/// administrators are exempt from priority and fairness.
+pub async fn ratio(run: &Arc<Run>, feature: Feature) -> Result<(Option<f64>, Load)> {
+    let mut all = Load::default();
+    if run.program().is_none() {
+        return Ok((None, all));
+    }
+    let dir = TempDir::new()?;
+    let mut servers = vec![];
+    for more in feature.arguments(dir.path())? {
+        let mut run = Run::clone(run);
+        run.spawn_args = format!("{} {more}", run.spawn_args);
+        let bench = Bench::open(&Arc::new(run)).await?;
+        let account = accounts::account(&bench).await?;
+        servers.push((bench.with(account), bench));
+    }
+    let mut ratios = vec![];
+    for round in 0..ROUNDS {
+        let mut times = vec![];
+        for (bench, _) in &servers {
+            times.push(get_and_create(bench, round, &mut all).await?);
+        }
+        if let [Some(off), Some(on)] = times[..] {
+            ratios.push(on / off);
+        }
+    }
+    for (_, bench) in servers {
+        bench.close().await?;
+    }
+    let ratio = (!ratios.is_empty()).then(|| quantile(&ratios, 0.5));
+    Ok((ratio, all))
+}
+
+/// Returns the server's processor time of one get and one create, in milliseconds.
+async fn get_and_create(bench: &Bench, round: u32, all: &mut Load) -> Result<Option<f64>> {
+    let duration = bench.duration() / ROUND_DIVISOR;
+    let workers = bench.run.connections;
+    let path = format!("{}/{}", bench.pods(), accounts::POD);
+    let gets = drive(bench, workers, duration, move |_, _, _| Some(ApiRequest::get(&path))).await?;
+    let (path, body) = (bench.pods(), pod(1, 0));
+    let create = move |worker: usize, number: u64, _: &[u8]| {
+        Some(ApiRequest::post(&path, body.fill(&format!("made-{round}-{worker}-{number}"), number)))
+    };
+    let creates = drive(bench, workers, duration, create).await?;
+    let time = gets.server_cpu_ms().zip(creates.server_cpu_ms()).map(|(get, create)| get + create);
+    all.merge(&gets);
+    all.merge(&creates);
+    Ok(time)
+}
+
+/// What a tenant notices.
+pub struct Flooded {
+    /// Latency of gets while nobody else asks.
+    pub alone: Histogram,
+    /// Latency during the flood.
+    pub during: Histogram,
+    /// The load of both tenants.
+    pub load: Load,
+}
+
+/// Measures gets of one service account, a hundred a second, first alone and then while another one lists all it can on
+/// many connections.
+pub async fn flood(bench: &Bench) -> Result<Flooded> {
+    let victim = bench.with(accounts::account(bench).await?);
+    let flooder = bench.with(accounts::account_of(bench, "flooder").await?);
+    let (path, body) = (bench.config_maps(), config_map(1024));
+    let make = move |number| ApiRequest::post(&path, body.fill(&format!("listed-{number}"), 0));
+    fill(bench, bench.run.scaled(FLOODED), FLOODERS, FILL_TIME_MAX, make).await?;
+    let mut load = Load::default();
+    let alone = paced_gets(&victim, &mut load).await?;
+    let list = bench.config_maps();
+    let flooding = drive(&flooder, FLOODERS, bench.duration() * 2, move |_, _, _| {
+        Some(ApiRequest::get(&list))
+    });
+    let during = async {
+        // The flood has begun.
+        tokio::time::sleep(bench.duration() / 4).await;
+        let mut own = Load::default();
+        let during = paced_gets(&victim, &mut own).await;
+        (during, own)
+    };
+    let (flooded, (during, own)) = tokio::join!(flooding, during);
+    // Lists that are refused with 429 are what the flood deserves.
+    flooded?;
+    load.merge(&own);
+    Ok(Flooded { alone, during: during?, load })
+}
+
+/// Gets a Pod at a steady pace on one connection.
+async fn paced_gets(bench: &Bench, load: &mut Load) -> Result<Histogram> {
+    let mut client = Client::connect(&bench.target).await?;
+    let path = format!("{}/{}", bench.pods(), accounts::POD);
+    let (mut latency, end) = (Histogram::default(), Instant::now() + bench.duration());
+    let mut body = vec![];
+    while Instant::now() < end {
+        let (begun, request) = (Instant::now(), ApiRequest::get(&path));
+        let answer = client.execute(&request, BODY_PREFIX_BYTES_MAX, &mut body).await;
+        let took = begun.elapsed();
+        latency.add(took);
+        load.add(&request, took, &answer, &body);
+        tokio::time::sleep(PACE.saturating_sub(begun.elapsed())).await;
+    }
+    Ok(latency)
+}
