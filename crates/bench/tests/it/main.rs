@@ -68,13 +68,15 @@ async fn every_profile_measures_the_server_of_a_kubeconfig() {
     let output = run(&kubeconfig, &["budget", "growth"]);
     let got = figures(&output);
     let lines: Vec<&Value> = got.iter().filter(|figure| figure["profile"] == "budget").collect();
-    assert_eq!(lines.len(), 32);
+    assert_eq!(lines.len(), 36);
     // Without --spawn no server is started, and budgets do not apply to a scaled-down store.
     assert!(lines[0]["note"].as_str().is_some_and(|note| note.contains("--spawn")));
     assert!(lines.iter().all(|line| line["met"].is_null()));
     assert!(value(&got, "budget", "get Pod, 64 connections") > 0.0);
     let account = "get Pod, administrator's rate over a service account's";
     assert!(value(&got, "budget", account) > 0.0);
+    let flood = "get of a tenant while another floods with lists, p99";
+    assert!(value(&got, "budget", flood) > 0.0);
     // The CPU time of a process that tests share may even be negative here.
     value(&got, "budget", "server CPU per call of an admission webhook");
     assert!(value(&got, "budget", "watch fan-out, 1,000 watchers, 1 KB events") > 0.0);
