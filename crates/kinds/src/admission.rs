@@ -14,103 +14,59 @@ use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
 use keelson_meta::{ErrorList, Map, Object, SmallSet, Value, names};
 use std::collections::HashMap;
 
+/// What all resources of the group share.
+const CONFIGURATION: Strategy = Strategy {
+    generation: Generation::OnSpecChange,
+    unconditional_update: false,
+    status_metadata: StatusMetadata::Keep,
+    update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+    status_checks: &[Check::Rules],
+    standard_finalizers: false,
+    ..Strategy::GENERIC
+};
+
+const ALPHA: &[Deprecation] =
+    &[Deprecation { version: "v1alpha1", since: 35, until: Some(38), replacement: None }];
+
 /// The resources of the group.
 pub(crate) const ROWS: &[Row] = &[
     Row {
         resource: "mutatingadmissionpolicies",
-        strategy: mutating_policy(Strategy {
-            generation: Generation::OnSpecChange,
-            unconditional_update: false,
-            status_metadata: StatusMetadata::Keep,
-            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-            status_checks: &[Check::Rules],
-            standard_finalizers: false,
-            ..Strategy::GENERIC
-        }),
+        strategy: mutating_policy(CONFIGURATION),
         stored_version: Some("v1beta1"),
-        deprecations: &[Deprecation {
-            version: "v1alpha1",
-            since: 35,
-            until: Some(38),
-            replacement: None,
-        }],
+        deprecations: ALPHA,
         ..Row::PLAIN
     },
     Row {
         resource: "mutatingadmissionpolicybindings",
-        strategy: binding(
-            Strategy {
-                generation: Generation::OnSpecChange,
-                unconditional_update: false,
-                status_metadata: StatusMetadata::Keep,
-                update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-                status_checks: &[Check::Rules],
-                standard_finalizers: false,
-                ..Strategy::GENERIC
-            },
-            true,
-        ),
+        strategy: binding(CONFIGURATION, true),
         stored_version: Some("v1beta1"),
-        deprecations: &[Deprecation {
-            version: "v1alpha1",
-            since: 35,
-            until: Some(38),
-            replacement: None,
-        }],
+        deprecations: ALPHA,
         ..Row::PLAIN
     },
     Row {
         resource: "mutatingwebhookconfigurations",
         strategy: mutating_webhooks(Strategy {
             generation: Generation::OnSpecChangeStrict,
-            unconditional_update: false,
-            status_metadata: StatusMetadata::Keep,
-            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-            status_checks: &[Check::Rules],
-            standard_finalizers: false,
-            ..Strategy::GENERIC
+            ..CONFIGURATION
         }),
         ..Row::PLAIN
     },
     Row {
         resource: "validatingadmissionpolicies",
-        strategy: validating_policy(Strategy {
-            generation: Generation::OnSpecChange,
-            unconditional_update: false,
-            status_metadata: StatusMetadata::Keep,
-            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-            status_checks: &[Check::Rules],
-            standard_finalizers: false,
-            ..Strategy::GENERIC
-        }),
+        strategy: validating_policy(CONFIGURATION),
         ..Row::PLAIN
     },
     Row {
         resource: "validatingadmissionpolicybindings",
-        strategy: binding(
-            Strategy {
-                generation: Generation::OnSpecChange,
-                unconditional_update: false,
-                status_metadata: StatusMetadata::Keep,
-                update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-                status_checks: &[Check::Rules],
-                standard_finalizers: false,
-                ..Strategy::GENERIC
-            },
-            false,
-        ),
+        strategy: binding(CONFIGURATION, false),
         ..Row::PLAIN
     },
     Row {
         resource: "validatingwebhookconfigurations",
         strategy: validating_webhooks(Strategy {
             generation: Generation::OnSpecChangeStrict,
-            unconditional_update: false,
-            status_metadata: StatusMetadata::Keep,
-            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-            status_checks: &[Check::Rules],
-            standard_finalizers: false,
-            ..Strategy::GENERIC
+            ..CONFIGURATION
         }),
         ..Row::PLAIN
     },

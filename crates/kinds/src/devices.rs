@@ -104,6 +104,11 @@ const GATED_SLICE: &[GatedField] = &[
     ),
 ];
 
+const BETAS: &[Deprecation] = &[
+    Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
+    Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
+];
+
 /// The resources of the group.
 pub(crate) const ROWS: &[Row] = &[
     Row {
@@ -117,10 +122,7 @@ pub(crate) const ROWS: &[Row] = &[
             gated: &[GatedFields { root: &["spec"], fields: GATED_CLASS }],
             ..Strategy::GENERIC
         }),
-        deprecations: &[
-            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
-            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
-        ],
+        deprecations: BETAS,
         ..Row::PLAIN
     },
     Row {
@@ -152,10 +154,7 @@ pub(crate) const ROWS: &[Row] = &[
             gated_status: &[GatedFields { root: &["status"], fields: GATED_CLAIM_STATUS }],
             ..Strategy::GENERIC
         }),
-        deprecations: &[
-            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
-            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
-        ],
+        deprecations: BETAS,
         has_status_table: false,
         ..Row::PLAIN
     },
@@ -169,10 +168,7 @@ pub(crate) const ROWS: &[Row] = &[
             gated: &[GatedFields { root: &["spec", "spec", "devices"], fields: GATED_REQUESTS }],
             ..Strategy::GENERIC
         }),
-        deprecations: &[
-            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
-            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
-        ],
+        deprecations: BETAS,
         ..Row::PLAIN
     },
     Row {
@@ -204,10 +200,7 @@ pub(crate) const ROWS: &[Row] = &[
             gated: &[GatedFields { root: &["spec"], fields: GATED_SLICE }],
             ..Strategy::GENERIC
         }),
-        deprecations: &[
-            Deprecation { version: "v1beta2", since: 36, until: Some(39), replacement: None },
-            Deprecation { version: "v1beta1", since: 35, until: Some(38), replacement: None },
-        ],
+        deprecations: BETAS,
         ..Row::PLAIN
     },
 ];

@@ -10,28 +10,21 @@ use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names, value};
 
+/// What both resources of the group share.
+const CONFIGURATION: Strategy = Strategy {
+    generation: Generation::OnSpecChange,
+    status_metadata: StatusMetadata::KeepAll,
+    update_checks: &[Check::Metadata, Check::Rules, Check::Change],
+    status_checks: &[Check::Metadata, Check::Rules],
+    ..Strategy::GENERIC
+};
+
 /// The resources of the group.
 pub(crate) const ROWS: &[Row] = &[
-    Row {
-        resource: "flowschemas",
-        strategy: flow_schema(Strategy {
-            generation: Generation::OnSpecChange,
-            status_metadata: StatusMetadata::KeepAll,
-            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-            status_checks: &[Check::Metadata, Check::Rules],
-            ..Strategy::GENERIC
-        }),
-        ..Row::PLAIN
-    },
+    Row { resource: "flowschemas", strategy: flow_schema(CONFIGURATION), ..Row::PLAIN },
     Row {
         resource: "prioritylevelconfigurations",
-        strategy: levels::priority_level(Strategy {
-            generation: Generation::OnSpecChange,
-            status_metadata: StatusMetadata::KeepAll,
-            update_checks: &[Check::Metadata, Check::Rules, Check::Change],
-            status_checks: &[Check::Metadata, Check::Rules],
-            ..Strategy::GENERIC
-        }),
+        strategy: levels::priority_level(CONFIGURATION),
         ..Row::PLAIN
     },
 ];

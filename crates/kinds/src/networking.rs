@@ -12,6 +12,9 @@ use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, ip, names};
 
+const BETA: &[Deprecation] =
+    &[Deprecation { version: "v1beta1", since: 34, until: Some(37), replacement: None }];
+
 /// The resources of the group.
 pub(crate) const ROWS: &[Row] = &[
     Row {
@@ -36,12 +39,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         resource: "ipaddresses",
         strategy: address(Strategy::GENERIC),
-        deprecations: &[Deprecation {
-            version: "v1beta1",
-            since: 34,
-            until: Some(37),
-            replacement: None,
-        }],
+        deprecations: BETA,
         ..Row::PLAIN
     },
     Row {
@@ -58,12 +56,7 @@ pub(crate) const ROWS: &[Row] = &[
             status_metadata: StatusMetadata::Keep,
             ..Strategy::GENERIC
         }),
-        deprecations: &[Deprecation {
-            version: "v1beta1",
-            since: 34,
-            until: Some(37),
-            replacement: None,
-        }],
+        deprecations: BETA,
         ..Row::PLAIN
     },
 ];

@@ -5,76 +5,19 @@ use crate::row::Row;
 use crate::strategy::{Check, Strategy};
 use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
 
+/// What all resources of the group share.
+const RIGHTS: Strategy = Strategy {
+    create_on_update: true,
+    update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
+    ..Strategy::GENERIC
+};
+
 /// The resources of the group.
 pub(crate) const ROWS: &[Row] = &[
-    Row {
-        resource: "clusterrolebindings",
-        strategy: binding(
-            Strategy {
-                create_on_update: true,
-                update_checks: &[
-                    Check::Metadata,
-                    Check::Rules,
-                    Check::MetadataChange,
-                    Check::Change,
-                ],
-                ..Strategy::GENERIC
-            },
-            false,
-        ),
-        ..Row::PLAIN
-    },
-    Row {
-        resource: "clusterroles",
-        strategy: role(
-            Strategy {
-                create_on_update: true,
-                update_checks: &[
-                    Check::Metadata,
-                    Check::Rules,
-                    Check::MetadataChange,
-                    Check::Change,
-                ],
-                ..Strategy::GENERIC
-            },
-            false,
-        ),
-        ..Row::PLAIN
-    },
-    Row {
-        resource: "rolebindings",
-        strategy: binding(
-            Strategy {
-                create_on_update: true,
-                update_checks: &[
-                    Check::Metadata,
-                    Check::Rules,
-                    Check::MetadataChange,
-                    Check::Change,
-                ],
-                ..Strategy::GENERIC
-            },
-            true,
-        ),
-        ..Row::PLAIN
-    },
-    Row {
-        resource: "roles",
-        strategy: role(
-            Strategy {
-                create_on_update: true,
-                update_checks: &[
-                    Check::Metadata,
-                    Check::Rules,
-                    Check::MetadataChange,
-                    Check::Change,
-                ],
-                ..Strategy::GENERIC
-            },
-            true,
-        ),
-        ..Row::PLAIN
-    },
+    Row { resource: "clusterrolebindings", strategy: binding(RIGHTS, false), ..Row::PLAIN },
+    Row { resource: "clusterroles", strategy: role(RIGHTS, false), ..Row::PLAIN },
+    Row { resource: "rolebindings", strategy: binding(RIGHTS, true), ..Row::PLAIN },
+    Row { resource: "roles", strategy: role(RIGHTS, true), ..Row::PLAIN },
 ];
 
 const GROUP: &str = "rbac.authorization.k8s.io";
