@@ -514,7 +514,7 @@ fn apply(shared: &Shared, batch: &Batch, pending: &mut PendingWakes) {
 mod tests {
     use super::*;
     use crate::CursorError;
-    use crate::test_objects::{PREFIX, stored};
+    use keelson_records::testing::{PREFIX, stored};
     use keelson_store::{Model, Op, Txn, TxnOutcome};
 
     /// Writes an object and returns the revision.

@@ -464,8 +464,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
-    use crate::test_objects::{PREFIX, stored_with};
+    use keelson_records::testing::Random;
+    use keelson_records::testing::{PREFIX, stored_with};
     use std::collections::BTreeMap;
 
     /// Returns a version of an object of about 2 kB, similar to the others of its key.

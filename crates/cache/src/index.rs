@@ -149,7 +149,7 @@ impl Scans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_objects::{PREFIX, stored};
+    use keelson_records::testing::{PREFIX, stored};
     use keelson_store::{Event, Revision};
 
     fn entry(key: &str, labels: &[(&str, &str)], revision: u64) -> Entry {

@@ -17,11 +17,7 @@ mod follower;
 mod history;
 mod index;
 mod publish;
-#[cfg(test)]
-mod random;
 mod resource;
-#[cfg(test)]
-mod test_objects;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use follower::Follower;

@@ -524,7 +524,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_objects::{PREFIX, stored};
+    use keelson_records::testing::{PREFIX, stored};
 
     /// Applies a write to the cache and returns its entry.
     fn applied(resource: &Resource, kv: &KeyValue) -> Entry {

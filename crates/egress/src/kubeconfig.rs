@@ -83,10 +83,9 @@ impl Server {
         let uri: Uri = url.parse().map_err(|_| invalid())?;
         let authority = uri.authority().filter(|_| uri.scheme_str() == Some("https"));
         let host = authority.ok_or_else(invalid)?.host();
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port = authority.and_then(http::uri::Authority::port_u16).unwrap_or(HTTPS_PORT);
         Ok(Server {
-            peer: Peer::new(bare, port),
+            peer: Peer::new(host, port),
             url: url.trim_end_matches('/').to_owned(),
             path: uri.path().trim_end_matches('/').to_owned(),
         })

@@ -11,6 +11,7 @@
 //! This crate does not depend on the API: services are resolved by a [`Resolver`]. It parses the
 //! servers and users of a [`kubeconfig`].
 
+mod address;
 mod client;
 mod connection;
 mod error;

@@ -1,5 +1,6 @@
 //! [`Peer`]: the endpoint of a connection, with trust and credentials.
 
+use crate::address::{authority, bare_host};
 use crate::proxy::Proxy;
 use std::fmt;
 use std::sync::Arc;
@@ -28,11 +29,12 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns a peer that is resolved by DNS, with the system's roots and no credentials.
-    pub fn new(host: impl Into<String>, port: u16) -> Peer {
+    /// Returns a peer that is resolved by DNS, with the system's roots and no credentials. `host` may be
+    /// that of a URL, with brackets around an IPv6 address.
+    pub fn new(host: impl AsRef<str>, port: u16) -> Peer {
         Peer {
             scheme: Scheme::Https,
-            host: host.into(),
+            host: bare_host(host.as_ref()).to_owned(),
             port,
             route: Route::Dns,
             server_name: None,
@@ -45,8 +47,7 @@ impl Peer {
 
     /// Returns `host:port`, with brackets around an IPv6 address.
     pub fn authority(&self) -> String {
-        let Peer { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        authority(&self.host, self.port)
     }
 }
 

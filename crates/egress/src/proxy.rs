@@ -1,6 +1,7 @@
 //! [`Proxy`]: a proxy on the way to a peer, as `proxy-url` of a kubeconfig names it: HTTP with the
 //! method CONNECT (RFC 9110, 9.3.6) or SOCKS5 (RFC 1928, RFC 1929).
 
+use crate::address::{authority, bare_host};
 use crate::error::Cause;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -59,15 +60,13 @@ impl Proxy {
             }
         };
         let authority = uri.authority().ok_or("it names no host")?;
-        let host = authority.host();
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let login = authority.as_str().rsplit_once('@').map(|(login, _)| {
             let (name, password) = login.split_once(':').unwrap_or((login, ""));
             (decoded(name), decoded(password))
         });
         Ok(Proxy {
             kind,
-            host: bare.to_owned(),
+            host: bare_host(authority.host()).to_owned(),
             port: authority.port_u16().unwrap_or(default_port),
             login,
         })
@@ -82,7 +81,7 @@ impl Proxy {
         port: u16,
     ) -> Result<(), Cause> {
         let connected = match self.kind {
-            Kind::Http => self.connect_http(stream, host, port).await,
+            Kind::Http => self.connect_http(stream, &authority(host, port)).await,
             Kind::Socks5 => self.connect_socks(stream, host, port).await,
         };
         connected.map_err(|why| Cause::Handshake(format!("proxyconnect tcp: {why}")))
@@ -91,11 +90,8 @@ impl Proxy {
     async fn connect_http<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: &mut S,
-        host: &str,
-        port: u16,
+        authority: &str,
     ) -> Result<(), String> {
-        let authority =
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let mut request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n");
         if let Some((name, password)) = &self.login {
             let login = STANDARD.encode(format!("{name}:{password}"));

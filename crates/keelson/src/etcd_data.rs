@@ -8,14 +8,16 @@ use crate::etcd_stand_in::folder_behind;
 use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
 use keelson_meta::Features;
 use keelson_records::is_unreadable;
+use keelson_registry::SystemClock;
+use keelson_registry::clock::store_time;
 use keelson_resources::EtcdCodec;
 use keelson_store::backup::{self, BackupReader, BackupSummary};
-use keelson_store::{KeyValue, Lease, Op, Range, Store, Timestamp, Transform, Transformed, Txn};
+use keelson_store::{KeyValue, Lease, Op, Range, Store, Transform, Transformed, Txn};
 use keelson_store_etcd::EtcdStore;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// Most keys in one transaction of a restore. etcd's own limit is 128.
@@ -155,7 +157,8 @@ impl EtcdData {
         let value = self.runtime.block_on(self.folder_values.decode(&kv.key, kv.value.clone()));
         let kv = KeyValue { value, ..kv };
         self.check_read(&kv)?;
-        let lease = kv.key.starts_with(EVENTS).then(|| Lease::new(now(), EVENT_TTL));
+        let lease =
+            kv.key.starts_with(EVENTS).then(|| Lease::new(store_time(&SystemClock), EVENT_TTL));
         Ok(Op::Put { key: kv.key, value: kv.value, lease })
     }
 
@@ -179,9 +182,4 @@ impl EtcdData {
         }
         Ok(())
     }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -3,7 +3,7 @@
 //! does not use the protocol: it asks for the folder, and opens the embedded store in it itself. So
 //! the two sets of data lie in one folder and have nothing to do with each other.
 
-use crate::start_error::StartError;
+use crate::start_error::{StartError, with_causes};
 use keelson_etcd_server::{EtcdOptions, EtcdServer, Listener, TlsFiles};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -46,7 +46,7 @@ impl EtcdStandIn {
         tls: Option<&TlsFiles>,
     ) -> Result<EtcdStandIn, StartError> {
         let failed = |why: String| StartError::new(format!("--data-dir: {why}"));
-        keelson_store::prepare_directory(folder).map_err(|error| failed(described(&error)))?;
+        keelson_store::prepare_directory(folder).map_err(|error| failed(with_causes(&error)))?;
         let folder = folder.canonicalize().map_err(|error| failed(error.to_string()))?;
         let shown = folder.to_str().ok_or_else(|| failed("the path is not UTF-8".to_owned()))?;
         let page = serde_json::json!({"dataDir": shown}).to_string();
@@ -64,7 +64,7 @@ impl EtcdStandIn {
             listeners.push(listener.for_pages_only());
         }
         let server = EtcdServer::open(options).await;
-        let server = server.map_err(|error| failed(described(&error)))?;
+        let server = server.map_err(|error| failed(with_causes(&error)))?;
         Ok(EtcdStandIn { server, listeners })
     }
 
@@ -91,13 +91,7 @@ async fn listen(
         return Err(StartError::new(format!("{flag}: {why}")));
     }
     let listener = Listener::bind(address, tls).await;
-    listener.map_err(|error| StartError::new(format!("{flag}: {}", described(&error))))
-}
-
-/// Returns an error with its causes, in one line.
-fn described(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+    listener.map_err(|error| StartError::new(format!("{flag}: {}", with_causes(&error))))
 }
 
 /// Returns the folder of the data if the only server of `--etcd-servers` is such a stand-in. It

@@ -98,7 +98,7 @@ fn common_suffix_len(a: &[u8], b: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::testing::Random;
 
     fn check(old: &str, new: &str) -> usize {
         let (mut difference, mut made) = (vec![], vec![]);

@@ -537,28 +537,7 @@ pub fn by_key(key: &str) -> SortKey<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The prefix of the keys of test objects.
-    const PREFIX: &str = "/registry/ks/";
-
-    fn stored(key: &str, labels: &[(&str, &str)], revision: u64) -> KeyValue {
-        let json = r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"0"}"#;
-        let at = json.len() - 3;
-        let json = format!(r#"{json},"x":1}}"#);
-        let record = Record {
-            json: json.as_bytes(),
-            resource_version_at: at,
-            item_at: 30,
-            labels,
-            fields: &[("spec.nodeName", "n1".into())],
-        };
-        KeyValue {
-            key: Bytes::from(format!("{PREFIX}{key}")),
-            value: record.encode(),
-            created: Revision(1),
-            modified: Revision(revision),
-        }
-    }
+    use crate::testing::{PREFIX, stored};
 
     #[test]
     fn a_record_round_trips_with_its_revision() {

@@ -10,8 +10,7 @@
 mod difference;
 mod entry;
 mod prefix_map;
-#[cfg(test)]
-mod random;
+pub mod testing;
 mod tree;
 mod varint;
 

@@ -343,7 +343,7 @@ fn remove<T: HasSortKey + Clone>(node: &mut Arc<Node<T>>, sort_key: SortKey<'_>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::testing::Random;
     use std::collections::BTreeMap;
 
     /// An element whose references can be counted.

@@ -141,6 +141,13 @@ impl Clock for SteppedClock {
     }
 }
 
+/// Returns the time of a clock in the unit of the store, milliseconds.
+pub fn store_time(clock: &dyn Clock) -> keelson_store::Timestamp {
+    let now = clock.now();
+    let millis = now.seconds.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000));
+    keelson_store::Timestamp(u64::try_from(millis).unwrap_or_default())
+}
+
 /// The clock and the random number generator of the system.
 #[derive(Debug, Default)]
 pub struct SystemClock;

@@ -4,7 +4,7 @@ pub mod hooks;
 pub(crate) mod kind_state;
 mod objects_reader;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, store_time};
 use crate::metrics::Metrics;
 use crate::target::Target;
 use crate::write_failure::WriteFailure;
@@ -513,10 +513,7 @@ impl Registry {
 
     /// Returns the current time in the unit of the store, milliseconds.
     pub fn store_time(&self) -> Timestamp {
-        let now = self.clock.now();
-        let millis =
-            now.seconds.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000));
-        Timestamp(u64::try_from(millis).unwrap_or_default())
+        store_time(self.clock.as_ref())
     }
 
     async fn commit(

@@ -137,13 +137,11 @@ fn of_url(url: &str) -> Result<Located, String> {
     let invalid = || format!("webhook URL {url:?} cannot be used");
     let uri: Uri = url.parse().map_err(|_| invalid())?;
     let authority = uri.authority().ok_or_else(invalid)?;
-    let host = authority.host();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let port = match authority.as_str().rsplit_once(':') {
         Some((_, port)) if !port.ends_with(']') => port.parse().map_err(|_| invalid())?,
         _ => HTTPS_PORT,
     };
-    Ok((Peer::new(bare, port), authority.as_str().to_owned(), uri.path().to_owned()))
+    Ok((Peer::new(authority.host(), port), authority.as_str().to_owned(), uri.path().to_owned()))
 }
 
 /// Removes empty and dot segments and a trailing slash, like Go's `path.Clean`.

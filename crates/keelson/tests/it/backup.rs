@@ -27,7 +27,7 @@ fn run(dir: &Path, words: &[&str]) -> Output {
 }
 
 /// Returns the output of a command that must succeed.
-fn done(dir: &Path, words: &[&str]) -> String {
+pub fn done(dir: &Path, words: &[&str]) -> String {
     let answer = run(dir, words);
     let said = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(0), "{words:?}: {said}");
@@ -35,7 +35,7 @@ fn done(dir: &Path, words: &[&str]) -> String {
 }
 
 /// Returns the error output of a command that must fail.
-fn refused(dir: &Path, words: &[&str]) -> String {
+pub fn refused(dir: &Path, words: &[&str]) -> String {
     let answer = run(dir, words);
     assert_eq!(answer.status.code(), Some(1), "{words:?}: {answer:?}");
     String::from_utf8(answer.stderr).expect("text")

@@ -1,6 +1,7 @@
 //! Objects are moved between data folders and etcd by `keelson backup` and `keelson restore`, also those of a
 //! kube-apiserver (docs/operations.md).
 
+use crate::backup::{done, refused};
 use crate::etcd::etcd;
 use crate::http::{Client, Server, revision_of, without_controllers};
 use crate::reference::Reference;
@@ -11,7 +12,6 @@ use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const CONFIG: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
@@ -61,23 +61,10 @@ fn objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Runs `keelson` in a folder, and returns its status and both outputs.
-fn run(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_keelson"));
-    let output = command.current_dir(dir).args(words).stdin(Stdio::null()).output();
-    let output = output.expect("the program runs");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
-}
-
-fn done(dir: &Path, words: &[&str]) {
-    let (code, said) = run(dir, words);
-    assert_eq!(code, Some(0), "{words:?}: {said}");
-}
-
-fn refused(dir: &Path, words: &[&str], why: &str) {
-    let (code, said) = run(dir, words);
-    assert!(code == Some(1) && said.contains(why), "{words:?}: {code:?} {said}");
+/// Asserts that a command fails and says why.
+fn fails(dir: &Path, words: &[&str], why: &str) {
+    let said = refused(dir, words);
+    assert!(said.contains(why), "{words:?}: {said}");
 }
 
 fn builder(dir: &Path) -> Builder {
@@ -139,10 +126,10 @@ fn a_data_folder_moves_to_etcd_and_back() {
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
     std::fs::write(dir.join("damaged"), damaged).expect("a file");
-    refused(dir, &["restore", "damaged", &servers], "the checksum does not fit");
-    refused(dir, &["restore", "-", &servers], "it must be a file");
+    fails(dir, &["restore", "damaged", &servers], "the checksum does not fit");
+    fails(dir, &["restore", "-", &servers], "it must be a file");
     done(dir, &["restore", "one", &servers, keys]);
-    refused(dir, &["restore", "one", &servers, keys], "the cluster has objects");
+    fails(dir, &["restore", "one", &servers, keys], "the cluster has objects");
     let opened = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![url.clone()])));
     let raw = opened.expect("etcd answers");
     let stored = runtime.block_on(raw.get(b"/registry/secrets/shop/a")).expect("an answer");
@@ -154,7 +141,7 @@ fn a_data_folder_moves_to_etcd_and_back() {
     assert_eq!(without_revisions(in_etcd.clone()), without_revisions(first));
     server.stop();
 
-    refused(
+    fails(
         dir,
         &["backup", "two", &servers],
         "secrets/shop/a: identity transformer tried to read encrypted data; if it is encrypted",
@@ -177,7 +164,7 @@ fn a_data_folder_moves_to_etcd_and_back() {
     let txn = Txn { compare: vec![], ops: vec![op] };
     runtime.block_on(raw.txn(txn)).expect("a write");
     let unknown = "/registry/others/a: this version of Keelson does not know its kind";
-    refused(dir, &["backup", "three", &servers, keys], unknown);
+    fails(dir, &["backup", "three", &servers, keys], unknown);
     assert!(!dir.join("three").exists());
 }
 

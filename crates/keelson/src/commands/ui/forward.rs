@@ -14,13 +14,14 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use keelson::{Clock, SystemClock};
 use keelson_egress::kubeconfig::Server;
 use keelson_egress::{Client, Egress, StreamedResponse, UpgradeAnswer, Upgraded};
 use keelson_meta::Timestamp;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -97,7 +98,7 @@ impl Access {
     fn is_over(&self) -> bool {
         let is_refused = self.is_refused.load(Ordering::Relaxed);
         is_refused && self.since.elapsed() >= RENEWAL_INTERVAL_MIN
-            || self.expires.is_some_and(|expires| expires <= now())
+            || self.expires.is_some_and(|expires| expires <= SystemClock.now())
     }
 
     /// Returns the path on the server. Requests in absolute form name another server.
@@ -211,11 +212,6 @@ impl Forwarder {
             Err(error) => unreachable(&error.to_string()),
         }
     }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 /// Copies between the page and the server until one side ends.
