@@ -1,7 +1,9 @@
 //! A URL as Go's `url.ParseRequestURI` parses it; `kubernetes.URL` of expressions.
 
 use crate::Str;
+use crate::status::quote;
 use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +23,11 @@ pub struct Url {
 impl Url {
     /// Parses an absolute URL or an absolute path. Returns Go's error message.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let fault = |why: &str| Err(format!("parse {text:?}: {why}"));
+        Url::parse_parts(text).map_err(|why| format!("parse {}: {why}", quote(text)))
+    }
+
+    fn parse_parts(text: &str) -> Result<Self, String> {
+        let fault = |why: &str| Err(why.to_owned());
         if text.chars().any(|c| c.is_ascii_control()) {
             return fault("net/url: invalid control character in URL");
         }
@@ -33,10 +39,7 @@ impl Url {
             let (scheme, host, query) = (none.clone(), none.clone(), none);
             return Ok(Url { scheme, host, escaped_path: path.clone(), query, text: path });
         }
-        let (scheme, rest) = match split_scheme(text) {
-            Ok(split) => split,
-            Err(why) => return fault(why),
-        };
+        let (scheme, rest) = split_scheme(text)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if !rest.starts_with('/') && scheme.is_empty() {
             return fault("invalid URI for request");
@@ -53,18 +56,13 @@ impl Url {
             return Ok(url("", ""));
         }
         let (authority, path) = match rest.strip_prefix("//") {
-            Some(rest) if !scheme.is_empty() || !rest.starts_with('/') => {
-                rest.split_at(rest.find('/').unwrap_or(rest.len()))
-            }
+            Some(rest) if !scheme.is_empty() => rest.split_at(rest.find('/').unwrap_or(rest.len())),
             _ => ("", rest),
         };
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let host = match parse_host(host) {
-            Ok(host) => host,
-            Err(why) => return fault(&why),
-        };
+        let is_web = ["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web));
+        let host = parse_authority(authority, is_web)?;
         if let Some(bad) = bad_escape(path) {
-            return fault(&format!("invalid URL escape {bad:?}"));
+            return fault(&invalid_escape(&bad));
         }
         Ok(url(&host, &escape_path(path)))
     }
@@ -106,26 +104,65 @@ fn split_scheme(text: &str) -> Result<(&str, &str), &'static str> {
     Ok(("", text))
 }
 
-fn parse_host(host: &str) -> Result<String, String> {
-    if let Some(rest) = host.strip_prefix('[') {
-        let Some((_, after)) = rest.rsplit_once(']') else {
-            return Err("missing ']' in host".to_owned());
-        };
-        return check_port(after).map(|()| host.to_owned());
+fn invalid_escape(escape: &str) -> String {
+    format!("invalid URL escape {}", quote(escape))
+}
+
+/// Parses what stands between `//` and the path: a user, which is dropped, and a host. Faults of the host come first.
+fn parse_authority(authority: &str, is_web: bool) -> Result<String, String> {
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let host = parse_host(host, is_web)?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
+    if !user.chars().all(allowed) {
+        return Err("net/url: invalid userinfo".to_owned());
     }
-    if let Some(at) = host.rfind(':') {
-        check_port(&host[at..])?;
+    match bad_escape(user) {
+        Some(bad) => Err(invalid_escape(&bad)),
+        None => Ok(host),
     }
-    let allowed = |c: char| {
-        c.is_ascii_alphanumeric() || !c.is_ascii() || "!$&'()*+,;=:[]<>\"-._~%".contains(c)
+}
+
+/// Parses a host. Only in those of the web a colon begins the port wherever it stands.
+fn parse_host(host: &str, is_web: bool) -> Result<String, String> {
+    let Some(open) = host.rfind('[') else {
+        if let Some(at) = if is_web { host.find(':') } else { host.rfind(':') } {
+            check_port(&host[at..])?;
+        }
+        return unescape_host(host, false);
     };
-    if let Some(bad) = host.chars().find(|c| !allowed(*c)) {
-        return Err(format!("invalid character {:?} in host name", bad.to_string()));
+    let Some(close) = host.rfind(']') else { return Err("missing ']' in host".to_owned()) };
+    let port = &host[close + 1..];
+    check_port(port)?;
+    let literal = host.get(open + 1..close).unwrap_or_default();
+    let (address, zone) = literal.split_at(literal.find("%25").unwrap_or(literal.len()));
+    let address = unescape_host(address, false)? + &unescape_host(zone, true)?;
+    check_address(&address)?;
+    if open > 0 {
+        return Err("invalid IP-literal".to_owned());
     }
-    if let Some(bad) = bad_escape(host).or_else(|| ascii_escape(host)) {
-        return Err(format!("invalid URL escape {bad:?}"));
+    Ok(format!("[{address}]{port}"))
+}
+
+/// Checks what stands in brackets: an IPv6 address, which may have a zone.
+fn check_address(text: &str) -> Result<(), String> {
+    let refuse = |why: &str| Err(format!("invalid host: ParseAddr({}): {why}", quote(text)));
+    match text.find(['.', ':', '%']).map(|at| &text[at..at + 1]) {
+        Some(".") if text.parse::<Ipv4Addr>().is_ok() => {
+            return Err("invalid IP-literal".to_owned());
+        }
+        Some(".") => return refuse(&format!("unexpected character (at {})", quote(text))),
+        Some(":") => {}
+        Some(_) => return refuse("missing IPv6 address"),
+        None => return refuse("unable to parse IP"),
     }
-    Ok(host.to_owned())
+    let (address, zone) = text.split_once('%').unwrap_or((text, "none"));
+    if zone.is_empty() {
+        return refuse("zone must be a non-empty string");
+    }
+    if address.parse::<Ipv6Addr>().is_err() {
+        return refuse("unable to parse IP");
+    }
+    Ok(())
 }
 
 fn check_port(text: &str) -> Result<(), String> {
@@ -134,41 +171,89 @@ fn check_port(text: &str) -> Result<(), String> {
     if text.is_empty() || digits {
         return Ok(());
     }
-    Err(format!("invalid port {text:?} after host"))
+    Err(format!("invalid port {} after host", quote(text)))
+}
+
+/// Returns the escape at the beginning of a text, and its byte if it is a valid one.
+fn escape_at(text: &str) -> (String, Option<u8>) {
+    let mut end = text.len().min(3);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let escape = text[..end].to_owned();
+    let digits = escape.get(1..3).filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
+    let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+    (escape, byte)
 }
 
 /// Returns the first invalid percent escape.
 fn bad_escape(text: &str) -> Option<String> {
-    for (at, _) in text.match_indices('%') {
-        let two = text.as_bytes().get(at + 1..at + 3);
-        if !two.is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit)) {
-            return Some(text[at..].chars().take(3).collect());
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        let (escape, byte) = escape_at(&rest[at..]);
+        if byte.is_none() {
+            return Some(escape);
         }
+        rest = &rest[at + 3..];
     }
     None
 }
 
-/// Returns the first escape of an ASCII character, which a host must not have, but `%25`.
-fn ascii_escape(host: &str) -> Option<String> {
-    host.match_indices('%').map(|(at, _)| &host[at..]).find_map(|rest| {
-        let escape: String = rest.chars().take(3).collect();
-        let is_ascii = matches!(escape.as_bytes().get(1), Some(b'0'..=b'7'));
-        (is_ascii && escape != "%25").then_some(escape)
-    })
+/// Decodes a host, or the zone of an address. A host may have the escapes of no ASCII character but `%25`, a zone also
+/// those of characters that a host may have, and of a space.
+fn unescape_host(host: &str, is_zone: bool) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "!$&'()*+,;=:[]<>\"-._~".contains(c);
+    let (mut out, mut rest) = (vec![], host);
+    while let Some(c) = rest.chars().next() {
+        if c != '%' {
+            if c.is_ascii() && !allowed(c) {
+                return Err(format!("invalid character {} in host name", quote(&c.to_string())));
+            }
+            out.extend_from_slice(c.to_string().as_bytes());
+            rest = &rest[c.len_utf8()..];
+            continue;
+        }
+        let (escape, byte) = escape_at(rest);
+        let may_stand = |byte: u8| match is_zone {
+            true => byte == b' ' || allowed(byte.into()),
+            false => !byte.is_ascii(),
+        };
+        match byte {
+            Some(byte) if escape == "%25" || may_stand(byte) => out.push(byte),
+            _ => return Err(invalid_escape(&escape)),
+        }
+        rest = &rest[3..];
+    }
+    Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// Percent-encodes characters that a path cannot contain. Existing escapes are kept.
+/// Returns a path as it is sent. One that has a character which must be escaped is escaped anew.
 fn escape_path(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        let plain = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/[]%".contains(&byte);
-        if plain {
+    let may_stand =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/[]%".contains(byte);
+    if path.bytes().all(|byte| may_stand(&byte)) {
+        return path.to_owned();
+    }
+    let (mut out, mut rest) = (String::with_capacity(path.len()), path.as_bytes());
+    while let Some((first, mut after)) = rest.split_first() {
+        let mut byte = *first;
+        if byte == b'%'
+            && let Some(escaped) = after.get(..2).and_then(hex_byte)
+        {
+            (byte, after) = (escaped, &after[2..]);
+        }
+        if byte.is_ascii_alphanumeric() || b"-._~$&+,/:;=@".contains(&byte) {
             out.push(byte.into());
         } else {
             let _ = write!(out, "%{byte:02X}");
         }
+        rest = after;
     }
     out
+}
+
+fn hex_byte(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 /// Returns the text of a query component; `None` for a wrong escape.
@@ -206,8 +291,18 @@ mod tests {
         };
         check("https://a:80/p%20q?x=1", Ok(("https", "a", "80", "/p%20q")));
         check("https://user@[::1]:80/", Ok(("https", "::1", "80", "/")));
-        check("//a/b", Ok(("", "a", "", "/b")));
+        check("//a/b", Ok(("", "", "", "//a/b")));
         check("/a b", Ok(("", "", "", "/a%20b")));
+        check("/%41(b)", Ok(("", "", "", "/%41(b)")));
+        check("/%41(b) ", Ok(("", "", "", "/A%28b%29%20")));
+        check("http://a%25b", Ok(("http", "a%b", "", "")));
+        check("http://[::1%25en%20a]", Ok(("http", "::1%en a", "", "")));
+        check("ftp://a:1:2", Ok(("ftp", "a:1", "2", "")));
+        check("http://a:1:2", Err("parse \"http://a:1:2\": invalid port \":1:2\" after host"));
+        check("http://a b", Err("parse \"http://a b\": invalid character \" \" in host name"));
+        check("http://a%41", Err("parse \"http://a%41\": invalid URL escape \"%41\""));
+        check("http://x y@a", Err("parse \"http://x y@a\": net/url: invalid userinfo"));
+        check("http://x[::1]", Err("parse \"http://x[::1]\": invalid IP-literal"));
         check("foo", Err("parse \"foo\": invalid URI for request"));
         check(":foo", Err("parse \":foo\": missing protocol scheme"));
         check("https://a:b/", Err("parse \"https://a:b/\": invalid port \":b\" after host"));
