@@ -11,6 +11,7 @@ pub(crate) const ROWS: &[Row] = &[Row {
     resource: "customresourcedefinitions",
     strategy: definition(Strategy {
         generation: Generation::OnSpecChange,
+        early_preconditions: true,
         unconditional_update: false,
         standard_finalizers: false,
         validate_last: Some(validate_definition),

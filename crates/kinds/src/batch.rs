@@ -295,7 +295,7 @@ fn restart_policy(spec: &Field<'_, '_>, errors: &mut ErrorList) {
 fn job_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     let (spec, stored) = (Field::of(new, "spec"), Field::of(old, "spec"));
     completions(&spec, &stored, errors);
-    spec.unchanged_member("selector", go::JOB_SPEC, stored.value, errors);
+    spec.unchanged_selector(go::JOB_SPEC, stored.value, errors);
     template_update(&spec, old, errors);
     let names = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"];
     for name in names.into_iter().chain(["successPolicy"]) {

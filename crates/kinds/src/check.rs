@@ -124,6 +124,11 @@ impl<'v, 'p> Field<'v, 'p> {
         errors.push_with(|| FieldError::invalid(&self.path, shown, detail));
     }
 
+    /// Adds the error `Invalid value` for a label selector, which is shown without empty lists and maps.
+    pub fn invalid_selector(&self, errors: &mut ErrorList, detail: &str) {
+        errors.push_with(|| FieldError::invalid(&self.path, shown_selector(self.value), detail));
+    }
+
     /// Adds the error `Forbidden`.
     pub fn forbidden(&self, errors: &mut ErrorList, detail: &str) {
         errors.push_with(|| FieldError::forbidden(&self.path, detail));
@@ -242,6 +247,14 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
+    /// Requires the label selector of a struct of the type `of` to equal that of `old`.
+    pub fn unchanged_selector(&self, of: &str, old: &Value, errors: &mut ErrorList) {
+        let before = old.get("selector").unwrap_or(&NULL);
+        if !equality::equal_members(of, "selector", self.get("selector"), before) {
+            self.field("selector").invalid_selector(errors, IMMUTABLE);
+        }
+    }
+
     /// Requires the value to equal `old`. The error shows an absent value as a Go zero value.
     pub fn unchanged_value(&self, errors: &mut ErrorList, old: &Value) {
         let zero = match (self.value, old) {
@@ -307,6 +320,32 @@ pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
             },
         };
         shown.insert(*name, value);
+    }
+    Value::Object(shown)
+}
+
+/// Converts a label selector to the form in which error messages show it: members in Go's order, none empty.
+fn shown_selector(selector: &Value) -> Value {
+    let mut shown = Map::new();
+    let labels = selector.get("matchLabels").filter(|labels| !labels.is_empty());
+    if let Some(labels) = labels {
+        shown.insert("matchLabels", labels.clone());
+    }
+    let expressions: Vec<Value> = selector
+        .array_at(&["matchExpressions"])
+        .iter()
+        .map(|expression| {
+            let mut expression = expression.clone();
+            if let Some(members) = expression.as_object_mut()
+                && members.get("values").is_some_and(Value::is_empty)
+            {
+                members.remove("values");
+            }
+            expression
+        })
+        .collect();
+    if !expressions.is_empty() {
+        shown.insert("matchExpressions", expressions);
     }
     Value::Object(shown)
 }

@@ -97,6 +97,7 @@ pub(crate) const ROWS: &[Row] = &[
         resource: "namespaces",
         strategy: config::namespace(Strategy {
             has_content: true,
+            early_preconditions: true,
             update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
             fields: &[SelectableField::new("status.phase", &[&["status", "phase"]])],
             not_selectable: &["metadata.namespace"],

@@ -234,6 +234,7 @@ pub(super) const fn claim(base: Strategy) -> Strategy {
             requests::validate_admin_access(new.get("spec"), labels)
         }),
         validate_change: |new, old| validate_immutable_spec(new, old, go::RESOURCE_CLAIM_SPEC),
+        prepare_status: allocation::drop_deallocated,
         validate_status: allocation::validate,
         validate_status_in_namespace: Some(requests::validate_admin_results),
         ..base

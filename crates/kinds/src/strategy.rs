@@ -162,6 +162,8 @@ pub struct Strategy {
     pub reset_fields: ResetFields,
     /// Whether a deleted object stays, terminating, until its content is deleted, as a Namespace does.
     pub has_content: bool,
+    /// Whether a deletion compares its preconditions before it reaches the store, with messages of its own.
+    pub early_preconditions: bool,
     /// Sets defaults that depend on other fields.
     pub default: fn(&mut Object),
     /// Sets defaults that are the current time.
@@ -270,6 +272,7 @@ impl Strategy {
         status_metadata: StatusMetadata::Free,
         reset_fields: ResetFields::Standard,
         has_content: false,
+        early_preconditions: false,
         default: |_| (),
         default_time: None,
         prepare_create: |_| (),

@@ -44,8 +44,8 @@ fn check_deleted_text(
     let Some(expected) = expected.filter(|expected| *expected != stored) else {
         return Ok(());
     };
-    // Upstream marks kinds with content (namespaces) in an own transaction with its own messages.
-    if target.kind.strategy.has_content {
+    // Upstream marks namespaces and definitions in a transaction of their own, with its own messages.
+    if target.kind.strategy.early_preconditions {
         let why = format!(
             "Precondition failed: {what} in precondition: {expected}, {what} in object meta: {stored}"
         );

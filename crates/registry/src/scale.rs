@@ -74,6 +74,14 @@ impl Registry {
             .catalogue
             .schema(&scale_kind())
             .ok_or_else(|| Status::internal("Scale has no schema"))?;
+        if let ScaleChange::Whole(body) = change {
+            // A wrong body is reported also when the object does not exist.
+            let warnings = check_body_fields(&schema, body, options.field_validation)?;
+            let mut scale = body.object.clone();
+            check_namespace(target, &mut scale)
+                .and_then(|()| check_name(target, &scale))
+                .map_err(|failure| failure.with_warnings(warnings))?;
+        }
         let make = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
             let (object, warnings) =

@@ -239,13 +239,15 @@ impl View {
         head
     }
 
-    /// Returns the `PartialObjectMetadata` of an object.
-    pub fn partial(&self, obj: Object) -> Object {
+    /// Returns the `PartialObjectMetadata` of an object: upstream takes it from the internal type.
+    pub fn partial(&self, mut obj: Object) -> Object {
+        drop_converted_annotations(&self.schema.gvk, &mut obj);
         partial(self.accepted, obj)
     }
 
     /// Encodes the `PartialObjectMetadata` of an object for [`respond::encoded`].
-    pub fn partial_text(&self, obj: Object) -> Result<Bytes, Failure> {
+    pub fn partial_text(&self, mut obj: Object) -> Result<Bytes, Failure> {
+        drop_converted_annotations(&self.schema.gvk, &mut obj);
         partial_text(&self.app, self.accepted, obj)
     }
 
@@ -282,7 +284,6 @@ impl View {
                     Value::Object(map) => !map.is_empty(),
                     _ => true,
                 });
-                drop_converted_annotations(&self.schema.gvk, &mut partial);
                 partial.into()
             }
             Include::Object => {

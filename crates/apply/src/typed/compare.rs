@@ -155,7 +155,8 @@ fn is_equal_atomic(types: &Types, shape: &Shape, in_list: bool, old: &Value, new
                         }
                         _ => true,
                     };
-                    !is_written && value.is_empty()
+                    // A pointer that Go always writes is null.
+                    value.is_null() || (!is_written && value.is_empty())
                 };
                 match (old.get(&field.name), new.get(&field.name)) {
                     (Some(old), Some(new)) => {

@@ -184,3 +184,52 @@ fn node_ports_are_random_and_can_be_swapped() {
     assert!(new != two, "{new}");
     server.stop();
 }
+
+/// Bodies and preconditions that do not fit the URL, with the words of the kind.
+#[test]
+fn what_does_not_fit_the_url_is_refused_in_upstreams_words() {
+    let server = Server::start_plain(without_controllers());
+    let client = server.client();
+    let send = |method: &str, path: &str, body: &Value| {
+        let answer = client.call(method, path, "application/json", Some(body));
+        (answer.status, message(&answer.body).to_owned())
+    };
+    // A wrong body is reported before the object is looked up.
+    let place = "/apis/apps/v1/namespaces/default/deployments/none/scale";
+    for (metadata, code, want) in [
+        (
+            json!({}),
+            400,
+            "the name of the object (none based on URL) was undeterminable: name must be provided",
+        ),
+        (
+            json!({"name": "other"}),
+            400,
+            "the name of the object (other) does not match the name on the URL (none)",
+        ),
+        (json!({"name": "none"}), 404, "deployments.apps \"none\" not found"),
+    ] {
+        let scale = json!({"metadata": metadata, "spec": {"replicas": 1}});
+        assert_eq!(send("PUT", place, &scale), (code, want.to_owned()), "{scale}");
+    }
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+    let names = json!({"plural": "as", "singular": "a", "kind": "A"});
+    let definition = json!({"metadata": {"name": "as.a.example"}, "spec": {
+        "group": "a.example", "scope": "Cluster", "names": names, "versions": [version]}});
+    assert_eq!(client.post(definitions, &definition).status, 201);
+    let path = format!("{definitions}/as.a.example");
+    for (member, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let metadata = client.get(&path).body["metadata"].clone();
+        let stored = metadata[member].as_str().expect("a text");
+        let options = json!({"preconditions": {member: "99999"}});
+        let want = format!(
+            "Operation cannot be fulfilled on customresourcedefinitions.apiextensions.k8s.io \
+             \"as.a.example\": Precondition failed: {what} in precondition: 99999, {what} in object \
+             meta: {stored}"
+        );
+        assert_eq!(send("DELETE", &path, &options), (409, want));
+    }
+    server.stop();
+}

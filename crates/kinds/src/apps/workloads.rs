@@ -64,7 +64,7 @@ fn validate_deployment(new: &Object, old: Option<&Object>) -> ErrorList {
 fn same_selector(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
     if let Some(old) = old {
         let stored = Field::of(old, "spec");
-        spec.unchanged_member("selector", go::DAEMON_SET_SPEC, stored.value, errors);
+        spec.unchanged_selector(go::DAEMON_SET_SPEC, stored.value, errors);
     }
 }
 
@@ -82,12 +82,12 @@ fn label_selector(spec: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) -> O
     } else {
         at.label_selector(errors);
         if is_empty_selector(at.value) {
-            at.invalid(errors, &format!("empty selector is invalid for {kind}"));
+            at.invalid_selector(errors, &format!("empty selector is invalid for {kind}"));
         }
     }
     let selector = Selector::from_object(at.get_self());
     if selector.is_err() {
-        at.invalid(errors, "invalid label selector");
+        at.invalid_selector(errors, "invalid label selector");
     }
     selector.ok()
 }
@@ -98,6 +98,10 @@ pub(super) fn is_empty_selector(selector: &Value) -> bool {
         .iter()
         .all(|name| selector.get(name).is_none_or(Value::is_empty))
 }
+
+const DEPLOYMENT_ROLLING: GoMembers = &[("MaxUnavailable", Go::Number), ("MaxSurge", Go::Number)];
+const DEPLOYMENT_STRATEGY: GoMembers =
+    &[("Type", Go::Text), ("RollingUpdate", Go::Struct(DEPLOYMENT_ROLLING))];
 
 fn deployment_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let update = at.field("rollingUpdate");
@@ -116,9 +120,8 @@ fn deployment_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
             }
             at_most_100_percent(&down, errors);
         }
-        kind => {
-            let shown = keelson_meta::status::quote(kind);
-            let shown = format!("{{\"Type\":{shown},\"RollingUpdate\":null}}");
+        _ => {
+            let shown = keelson_meta::status::show(&as_go(at.value, DEPLOYMENT_STRATEGY));
             let error = FieldError::not_supported(&at.path, "", &["Recreate", "RollingUpdate"]);
             errors.push(FieldError { value: Some(shown), ..error });
         }
@@ -279,7 +282,7 @@ fn daemon_set_spec(spec: &Field<'_, '_>, errors: &mut ErrorList) {
         labels_do_not_match(&template, errors);
     }
     if selector.is_set() && is_empty_selector(selector.value) {
-        selector.invalid(errors, "empty selector is invalid for daemonset");
+        selector.invalid_selector(errors, "empty selector is invalid for daemonset");
     }
     pod::spec::template(&template, errors);
     require_restart_always(&template, "DaemonSet", errors);
@@ -476,11 +479,11 @@ fn stateful_set_template(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     } else {
         selector.label_selector(errors);
         if is_empty_selector(selector.value) {
-            selector.invalid(errors, "empty selector is invalid for statefulset");
+            selector.invalid_selector(errors, "empty selector is invalid for statefulset");
         }
     }
     match Selector::from_object(selector.get_self()) {
-        Err(_) => selector.invalid(errors, ""),
+        Err(_) => selector.invalid_selector(errors, ""),
         Ok(chosen) => {
             if !chosen.is_everything() && !selector_matches(&chosen, &template) {
                 labels_do_not_match(&template, errors);

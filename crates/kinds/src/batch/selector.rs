@@ -74,6 +74,6 @@ pub(super) fn validate(job: &Object, old: Option<&Object>, errors: &mut ErrorLis
         && selector.get("matchExpressions").is_empty();
     // An invalid selector is reported elsewhere.
     if !only && Selector::from_object(selector.get_self()).is_ok() {
-        selector.invalid(errors, "`selector` not auto-generated");
+        selector.invalid_selector(errors, "`selector` not auto-generated");
     }
 }

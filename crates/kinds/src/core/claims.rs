@@ -2,7 +2,9 @@
 
 use crate::check::{Field, child, default, default_empty};
 use crate::core::claim_template::{VOLUME_MODES, access_modes, claim_spec, positive};
-use crate::core::pod::warnings::{Warnings, claim_sizes, collect_warnings, deprecated_volume};
+use crate::core::pod::warnings::{
+    Warnings, claim_sizes, collect_warnings, deprecated_volume, node_label_expressions,
+};
 use crate::core::pod::{differences, scheduling, volumes};
 use crate::equality::{self, go};
 use crate::gates;
@@ -127,6 +129,10 @@ fn volume_warnings(volume: &Object) -> Vec<Str> {
             let text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach \
                         is to use dynamic provisioning.";
             warnings.push(&policy.path, text);
+        }
+        let required = spec.field("nodeAffinity").field("required");
+        for term in required.field("nodeSelectorTerms").items() {
+            node_label_expressions(&term, warnings);
         }
         deprecated_volume(&spec, warnings);
     })

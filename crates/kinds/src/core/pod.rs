@@ -23,7 +23,7 @@ pub(super) use update::differences;
 
 use crate::check::{Field, child, children};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, Map, Object, Value, value};
+use keelson_meta::{ErrorList, Map, Object, Str, Value, value};
 use std::collections::HashMap;
 
 /// The default `terminationGracePeriodSeconds`.
@@ -73,7 +73,11 @@ pub(super) const fn pod_template(base: Strategy) -> Strategy {
 fn prepare_create(pod: &mut Object) {
     let now = pod.creation_timestamp().to_owned();
     clamp_grace_period(pod.object_mut("spec"));
-    let class = resources::qos_class(pod);
+    // Upstream asks the pod itself first, so that a class that the client sent stays.
+    let class: Str = match pod.str_at(&["status", "qosClass"]) {
+        "" => Str::new_static(resources::qos_class(pod)),
+        given => given.into(),
+    };
     let gated = !pod.array_at(&["spec", "schedulingGates"]).is_empty();
     merge_match_label_keys(pod);
     app_armor_from_annotations(pod);

@@ -42,6 +42,31 @@ fn go_device_id(item: &Value) -> GoDeviceId<'_> {
     GoDeviceId(device_id(item), item.get("shareID").is_some_and(|share| !share.is_null()))
 }
 
+/// Returns the devices that a claim has been given.
+fn allocated_devices(claim: &Object) -> HashSet<DeviceId<'_>> {
+    claim.array_at(&["status", "allocation", "devices", "results"]).iter().map(device_id).collect()
+}
+
+/// Removes what drivers have said of devices that the claim has no longer: who deallocates them need not know it.
+pub(super) fn drop_deallocated(new: &mut Object, old: &Object) {
+    let mut gone = allocated_devices(old);
+    for device in allocated_devices(new) {
+        gone.remove(&device);
+    }
+    let said = new.array_at(&["status", "devices"]);
+    let kept: Vec<Value> =
+        said.iter().filter(|device| !gone.contains(&device_id(device))).cloned().collect();
+    if kept.len() == said.len() {
+        return;
+    }
+    let status = new.object_mut("status");
+    if kept.is_empty() {
+        status.remove("devices");
+    } else {
+        status.insert("devices", kept);
+    }
+}
+
 /// Validates a status update of a claim.
 pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
@@ -59,8 +84,7 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
         unique(&consumers, super::named("uid"), &mut errors);
     }
     let allocation = status.field("allocation");
-    let results = allocation.value.array_at(&["devices", "results"]);
-    let allocated: HashSet<DeviceId<'_>> = results.iter().map(device_id).collect();
+    let allocated = allocated_devices(new);
     let devices = status.field("devices");
     devices.items().for_each(|device| device_status(&device, &allocated, &mut errors));
     unique(&devices, go_device_id, &mut errors);

@@ -230,7 +230,9 @@ impl Registry {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
         }
-        let page = self.list_unchecked(target, list).await?;
+        // Upstream deletes page by page, so a failed conversion is answered as for a page.
+        let limit = if list.limit == 0 { usize::MAX } else { list.limit };
+        let page = self.list_unchecked(target, &ListOptions { limit, ..list.clone() }).await?;
         // Concurrent deletions share a sync to disk. With webhooks or policies, objects are deleted
         // one by one, because upstream stops at the first one that is refused.
         let deletions_max =

@@ -259,6 +259,13 @@ impl Filter {
     }
 }
 
+/// Returns the answer to a list whose objects could not be converted. Upstream reads a page without selectors from its
+/// store while the watch cache cannot be filled.
+fn unconverted(target: &Target, options: &ListOptions, why: Failure) -> Failure {
+    let has_selectors = !options.labels.is_everything() || !options.fields.is_everything();
+    if options.limit > 0 && !has_selectors { why } else { list_failure(target.schema(), &why) }
+}
+
 impl Registry {
     /// Returns a page of the objects that match.
     pub async fn list(
@@ -289,7 +296,8 @@ impl Registry {
             ListSource::Cache(snapshot) => {
                 self.check_complete(target, &filter, options)?;
                 let page = if converts && !filter.is_everything() {
-                    Box::pin(self.page_of_converted(target, &filter, from, &snapshot)).await?
+                    let page = self.page_of_converted(target, &filter, from, &snapshot);
+                    Box::pin(page).await.map_err(|why| unconverted(target, options, why))?
                 } else {
                     self.page(target, &filter, from, &snapshot).await
                 };
@@ -308,7 +316,7 @@ impl Registry {
         if converts {
             let converted =
                 Box::pin(self.converted_entries(target, std::mem::take(&mut page.items))).await;
-            page.items = converted.map_err(|why| list_failure(target.schema(), &why))?;
+            page.items = converted.map_err(|why| unconverted(target, options, why))?;
         }
         let token = page.items.last().filter(|_| page.more).map(|last| {
             let start = last.key()[filter.prefix.len()..].into();
@@ -375,8 +383,7 @@ impl Registry {
                 break;
             }
             fetched += batch.len();
-            let converted = self.converted_entries(target, batch).await;
-            let converted = converted.map_err(|why| list_failure(target.schema(), &why))?;
+            let converted = self.converted_entries(target, batch).await?;
             items.extend(converted.into_iter().filter(|entry| filter.matches(entry)));
             more = items.len() > limit;
         }

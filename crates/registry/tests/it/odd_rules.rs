@@ -303,3 +303,114 @@ async fn bytes_may_be_a_list_of_numbers() {
         session.check_at(SECRETS, &secret(data), &["message"], &want).await;
     }
 }
+
+#[tokio::test]
+async fn a_claim_forgets_the_devices_that_it_has_no_longer() {
+    let session = Session::open().await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/n/resourceclaims";
+    let spec =
+        r#""spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}"#;
+    let claim = format!(r#"{{"metadata":{{"name":"d"}},{spec}}}"#);
+    session.check(&format!("POST {claims}"), &claim, 201, &[]).await;
+    let device = |name: &str| format!(r#""driver":"a.com","pool":"p","device":"{name}""#);
+    let result = |name: &str| format!(r#"{{"request":"r",{}}}"#, device(name));
+    let body = format!(
+        r#"{{"status":{{"allocation":{{"devices":{{"results":[{},{}]}}}},
+            "devices":[{{{}}},{{{}}}]}}}}"#,
+        result("a"),
+        result("b"),
+        device("a"),
+        device("b")
+    );
+    let status = format!("PATCH {claims}/d/status");
+    session.check(&status, &body, 200, &[]).await;
+    // Who deallocates does not name what drivers said.
+    let deallocated = r#"{"status":{"allocation":null}}"#;
+    session.check(&status, deallocated, 200, &[]).await;
+    session.check_at(&format!("GET {claims}/d"), "", &["status", "devices"], "").await;
+    let foreign = format!(r#"{{"status":{{"devices":[{{{}}}]}}}}"#, device("c"));
+    let causes = [
+        "status.devices[0]: Invalid value: {\"Driver\":\"a.com\",\"Pool\":\"p\",\"Device\":\"c\",\
+         \"ShareID\":null}: must be an allocated device in the claim",
+    ];
+    session.check(&status, &foreign, 422, &causes).await;
+}
+
+#[tokio::test]
+async fn a_strategy_of_an_unknown_type_is_shown_whole() {
+    let session = Session::open().await;
+    let place = "POST /apis/apps/v1/namespaces/n/deployments?dryRun=All";
+    for (rolling, shown) in [
+        (r#","rollingUpdate":{"maxSurge":1}"#, r#"{"MaxUnavailable":0,"MaxSurge":1}"#),
+        ("", "null"),
+    ] {
+        let body = format!(
+            r#"{{"metadata":{{"name":"d"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},
+                "strategy":{{"type":"X"{rolling}}},"template":{{"metadata":{{"labels":{{"a":"b"}}}},
+                "spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        );
+        let cause = format!(
+            "spec.strategy: Unsupported value: {{\"Type\":\"X\",\"RollingUpdate\":{shown}}}: supported \
+             values: \"Recreate\", \"RollingUpdate\""
+        );
+        session.check(place, &body, 422, &[&cause]).await;
+    }
+}
+
+#[tokio::test]
+async fn selectors_are_shown_as_go_writes_them() {
+    let session = Session::open().await;
+    let place = "POST /apis/apps/v1/namespaces/n/deployments?dryRun=All";
+    for (selector, shown, why) in [
+        (
+            r#"{"matchLabels":{},"matchExpressions":[]}"#,
+            "{}",
+            "empty selector is invalid for deployment",
+        ),
+        (
+            r#"{"matchExpressions":[{"key":"a","operator":"X","values":[]}],"matchLabels":{"a":"b"}}"#,
+            r#"{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"a","operator":"X"}]}"#,
+            "invalid label selector",
+        ),
+    ] {
+        let body = format!(
+            r#"{{"metadata":{{"name":"d"}},"spec":{{"selector":{selector},"template":{{
+                "metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        );
+        let (_, answer) = session.send(place, &body).await;
+        let want = format!("spec.selector: Invalid value: {shown}: {why}");
+        let message = answer.str_at(&["message"]).unwrap_or_default();
+        assert!(message.contains(&want), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn init_containers_without_names_are_no_duplicates() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"d","image":"i"}],
+        "initContainers":[{"image":"i"},{"image":"i"}]}}"#;
+    let causes = [
+        "spec.initContainers[0].name: Required value",
+        "spec.initContainers[1].name: Required value",
+    ];
+    session.check("POST /api/v1/namespaces/n/pods?dryRun=All", body, 422, &causes).await;
+}
+
+#[tokio::test]
+async fn a_data_source_stays_with_its_manager() {
+    let session = Session::open().await;
+    let claims = "/api/v1/namespaces/n/persistentvolumeclaims";
+    let body = r#"{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],
+        "resources":{"requests":{"storage":"1Gi"}},
+        "dataSource":{"kind":"PersistentVolumeClaim","name":"x"}}}"#;
+    session.check(&format!("POST {claims}?fieldManager=a"), body, 201, &[]).await;
+    let label = r#"{"metadata":{"labels":{"x":"y"}}}"#;
+    let (_, patched) = session.send(&format!("PATCH {claims}/c?fieldManager=b"), label).await;
+    let managers = patched.array_at(&["metadata", "managedFields"]);
+    let owners: Vec<&str> = managers
+        .iter()
+        .filter(|entry| entry.at(&["fieldsV1", "f:spec", "f:dataSource"]).is_some())
+        .filter_map(|entry| entry.str_at(&["manager"]))
+        .collect();
+    assert_eq!(owners, ["a"]);
+}

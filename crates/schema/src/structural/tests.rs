@@ -1,6 +1,7 @@
 //! Validation errors of objects, as kube-apiserver 1.36 reports them.
 
 use super::*;
+use crate::types::Shape;
 use keelson_meta::{GroupVersionKind, value};
 
 #[test]
@@ -333,4 +334,36 @@ fn objects_in_place_of_scalars_lose_their_members() {
     let decoded = crate::decode::canonicalize(&schema, given).unwrap();
     assert_eq!(decoded.strict_errors, ["unknown field \"q[0].a\"", "unknown field \"t.b\""]);
     assert_eq!(decoded.object.root.get("q"), Some(&value!([{}, 5.5])));
+}
+
+#[test]
+fn an_object_of_anything_may_be_atomic() {
+    let shape_of = |map_type: &str| {
+        let spec = value!({"type": "object", "x-kubernetes-map-type": map_type,
+            "x-kubernetes-preserve-unknown-fields": true});
+        let root = value!({"type": "object", "properties": {"spec": (spec)}});
+        let gvk = GroupVersionKind::new("a.example", "v1", "A");
+        let schema = Structural::read(Some(&root)).schema(gvk);
+        schema.root().field("spec").map(|field| field.shape.clone())
+    };
+    let is_atomic = |shape: &Option<Shape>| matches!(shape, Some(Shape::Map(map)) if map.atomic);
+    assert!(is_atomic(&shape_of("atomic")), "{:?}", shape_of("atomic"));
+    assert!(matches!(shape_of("granular"), Some(Shape::Json)));
+}
+
+#[test]
+fn a_list_that_preserves_unknown_fields_does_so_in_its_items() {
+    let kept = |list_preserves: bool| {
+        let inner = value!({"type": "object", "properties": {"known": {"type": "object"}}});
+        let list = value!({"type": "array", "items": (inner),
+            "x-kubernetes-preserve-unknown-fields": list_preserves});
+        let root = value!({"type": "object", "properties": {"list": (list)}});
+        let schema =
+            Structural::read(Some(&root)).schema(GroupVersionKind::new("a.example", "v1", "A"));
+        let given = value!({"list": [{"a.b": 1, "known": {"unknown": 2}}]});
+        let decoded = crate::decode::canonicalize(&schema, given).expect("an object");
+        decoded.object.at(&["list"]).map(keelson_meta::status::show).unwrap_or_default()
+    };
+    assert_eq!(kept(true), r#"[{"a.b":1,"known":{}}]"#);
+    assert_eq!(kept(false), r#"[{"known":{}}]"#);
 }

@@ -104,7 +104,7 @@ impl StructBuilder {
             Some(Type::Object) => self.object(node),
             Some(Type::Array) => match &node.items {
                 Some(items) => Shape::List(Box::new(ListShape {
-                    item: self.shape(items),
+                    item: self.item_shape(node, items),
                     kind: match &node.list {
                         ListType::Atomic => ListKind::Atomic,
                         ListType::Set => ListKind::Set,
@@ -127,7 +127,16 @@ impl StructBuilder {
         }
     }
 
+    /// Returns the shape of the items of a list. One that preserves unknown fields does so in its items.
+    fn item_shape(&mut self, list: &Node, items: &Node) -> Shape {
+        if !list.preserve_unknown {
+            return self.shape(items);
+        }
+        self.shape(&Node { preserve_unknown: true, ..items.clone() })
+    }
+
     fn object(&mut self, node: &Node) -> Shape {
+        let holds_anything = node.properties.is_empty() && node.preserve_unknown;
         match &node.additional {
             AdditionalProperties::Schema(values) => {
                 let value = self.shape(values);
@@ -135,18 +144,18 @@ impl StructBuilder {
                 let nullable = values.nullable || default.is_some();
                 Shape::Map(Box::new(MapShape { value, nullable, default, atomic: node.atomic }))
             }
-            AdditionalProperties::Any | AdditionalProperties::Forbidden => {
-                let (value, nullable, default) = (Shape::Json, true, None);
-                Shape::Map(Box::new(MapShape { value, nullable, default, atomic: node.atomic }))
-            }
-            AdditionalProperties::None if node.properties.is_empty() && node.preserve_unknown => {
-                Shape::Json
-            }
-            AdditionalProperties::None => {
+            AdditionalProperties::None if holds_anything && !node.atomic => Shape::Json,
+            AdditionalProperties::None if !holds_anything => {
                 let fields = node.properties.iter().map(|named| self.field(named)).collect();
                 let new = Struct::new("object", fields);
                 let new = self.finish(new.of_custom_resource(node.preserve_unknown, node.atomic));
                 Shape::Struct(self.add(new))
+            }
+            AdditionalProperties::None
+            | AdditionalProperties::Any
+            | AdditionalProperties::Forbidden => {
+                let (value, nullable, default) = (Shape::Json, true, None);
+                Shape::Map(Box::new(MapShape { value, nullable, default, atomic: node.atomic }))
             }
         }
     }

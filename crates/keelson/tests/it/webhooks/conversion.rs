@@ -336,7 +336,7 @@ fn failed_conversions_of_lists_and_watches_recover() {
     let (server, _hook) = serving("text.500");
     let client = server.client();
     beta(&client, "a");
-    for query in ["", "?limit=1", "?resourceVersion=0", "?watch=1"] {
+    for query in ["", "?limit=1&labelSelector=!x", "?resourceVersion=0", "?watch=1"] {
         let refused = client.get(&format!("{}{query}", path(GROUP, "v1")));
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{query}");
         let message = refused.body["message"].as_str().expect("a message");
@@ -344,6 +344,11 @@ fn failed_conversions_of_lists_and_watches_recover() {
                     conversion webhook for shop.example.com/v1beta1, Kind=Thing failed: ";
         assert!(message.starts_with(want), "{query}: {message}");
     }
+    // A page without selectors needs no watch cache.
+    let refused = client.get(&format!("{}?limit=1", path(GROUP, "v1")));
+    let want = "conversion webhook for shop.example.com/v1beta1, Kind=Thing failed: ";
+    let message = refused.body["message"].as_str().expect("a message");
+    assert!(refused.status == 500 && message.starts_with(want), "{message}");
     server.stop();
 }
 

@@ -35,7 +35,10 @@ pub(super) fn init(spec: &Field<'_, '_>, context: &Context<'_>, errors: &mut Err
     let list = spec.field("initContainers");
     for at in list.items() {
         common(&at, context, errors);
-        unique_name(&at, &mut seen, errors);
+        // Init containers without a name are no duplicates of each other.
+        if !at.str("name").is_empty() || seen.contains(&"") {
+            unique_name(&at, &mut seen, errors);
+        }
         port_conflicts(std::iter::once(at), errors);
         if at.has("restartPolicy") || at.get("restartPolicyRules").is_empty() {
             restart_policy(&at, errors);

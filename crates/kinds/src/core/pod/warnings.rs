@@ -221,10 +221,10 @@ fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
     let affinity = affinity.field("nodeAffinity");
     let required = affinity.field("requiredDuringSchedulingIgnoredDuringExecution");
     for term in required.field("nodeSelectorTerms").items() {
-        expressions(&term, warnings);
+        node_label_expressions(&term, warnings);
     }
     for term in affinity.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
-        expressions(&term.field("preference"), warnings);
+        node_label_expressions(&term.field("preference"), warnings);
     }
     for constraint in spec.field("topologySpreadConstraints").items() {
         let key = constraint.field("topologyKey");
@@ -235,7 +235,8 @@ fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-fn expressions(term: &Field<'_, '_>, warnings: &mut Warnings) {
+/// Warns of deprecated labels in a term of a node selector.
+pub(crate) fn node_label_expressions(term: &Field<'_, '_>, warnings: &mut Warnings) {
     for expression in term.field("matchExpressions").items() {
         let key = expression.field("key");
         if let Some(text) = renamed_node_label(key.text()) {
