@@ -6,6 +6,7 @@ mod catalogue;
 mod ci;
 mod clients;
 mod commands;
+mod corpus;
 mod explorer;
 mod fuzz;
 mod kills;
@@ -32,6 +33,10 @@ cargo xtask package --check-static
     Makes the packages of docs/install.md in DIR (default target/packages), each with its SBOM beside it.
     Builds the profile dist, or packs a program that is already built. --check-static links a static
     program of the profile dev, and runs it in an empty root; it needs root.
+cargo xtask corpus [--only NAME] [--broken N] [--objects N] [--seed N] [-v]
+    Downloads the packages of crates/testkit/compare/corpus.txt, manifests of public projects, sends them
+    to a kube-apiserver and to Keelson, as they are and with broken fields, reads them in all forms and
+    with kubectl, and prints what differs. Takes some forty minutes and gigabytes of Go's module cache.
 cargo xtask peers [NAME ...]
     Builds the stock programs that tests drive into target/peers: kube-apiserver, kube-controller-manager,
     kube-scheduler, kubectl, etcd and Helm 4, from the Go modules in tests/go. Needs Go 1.26; takes some seven
@@ -94,6 +99,7 @@ fn main() -> Result<()> {
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("clients") => clients::run(args[1..] == ["--check"]).map(drop),
         Some("ci") => ci::run(),
+        Some("corpus") => corpus::run(&args[1..]),
         Some("explorer") => explorer::run(&args[1..]).map(drop),
         Some("fuzz") => fuzz::run(&args[1..]),
         Some("package") => package::run(&args[1..]),
