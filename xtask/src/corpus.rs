@@ -5,7 +5,7 @@ use crate::commands;
 use crate::peers;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -192,8 +192,8 @@ fn start_etcd(dir: &Path) -> Result<(Running, String)> {
 
 fn start_reference(dir: &Path, tokens: &Path, etcd: &str) -> Result<(Running, String)> {
     let port = free_port()?;
-    // Keelson generates a key that both may use: nothing that is compared is signed with it.
-    let key = dir.join("keelson/pki/sa.key");
+    // A pair that Keelson has generated: nothing that is compared is signed with it.
+    let pair = dir.join("keelson/pki/admin");
     let mut command = Command::new(Path::new(peers::FOLDER).join("kube-apiserver"));
     command.args(["--etcd-servers", etcd, "--secure-port", &port.to_string()]);
     command.args(["--bind-address=127.0.0.1", "--advertise-address=10.1.1.1", "--cert-dir"]);
@@ -201,8 +201,8 @@ fn start_reference(dir: &Path, tokens: &Path, etcd: &str) -> Result<(Running, St
     command.args(["--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=Node,RBAC"]);
     command.args(["--enable-admission-plugins=NodeRestriction", "--allow-privileged=true"]);
     command.arg("--service-account-issuer=https://kubernetes.default.svc");
-    command.arg("--service-account-key-file").arg(&key);
-    command.arg("--service-account-signing-key-file").arg(&key);
+    command.arg("--service-account-key-file").arg(pair.with_extension("crt"));
+    command.arg("--service-account-signing-key-file").arg(pair.with_extension("key"));
     let mut child = spawn(command.stdout(Stdio::null()), &dir.join("kube-apiserver.log"))?;
     let url = format!("https://127.0.0.1:{port}");
     let deadline = Instant::now() + START_TIME_MAX;

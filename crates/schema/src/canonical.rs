@@ -471,7 +471,11 @@ impl<'t> Canonicalizer<'t> {
                 field_path.push_str(word);
             }
         }
-        let struct_type = last_word(&struct_type.name);
+        // A decoder that a schema calls for the schemas in it puts its own struct in their errors.
+        let mut around = self.field_path.iter();
+        let around =
+            around.find(|(outer, at)| matches!(outer.fields[*at].shape, Shape::SchemaOr(..)));
+        let struct_type = last_word(around.map_or(&struct_type.name, |(outer, _)| &outer.name));
         TypeError(format!(
             "json: cannot unmarshal {given} into Go struct field {struct_type}{field_path} of type {wanted}"
         ))
@@ -711,6 +715,25 @@ mod tests {
             value!({"containers": [{"securityContext": {"capabilities": {"add": [7]}}}]}),
             "number into Go struct field Capabilities.containers.securityContext.capabilities.add of \
              type v1.Capability",
+        );
+    }
+
+    #[test]
+    fn type_errors_below_items_name_the_schema_around_them() {
+        let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+        let schema = crate::catalogue::Catalogue::shared().named(name);
+        let schema = schema.expect("the catalogue has schemas");
+        let check = |value: Value, want: &str| {
+            let got =
+                Canonicalizer::new(&schema.types, GoDecoder::Json).object(schema.root(), value);
+            let want = format!("json: cannot unmarshal array into Go struct field {want}");
+            assert_eq!(got, Err(TypeError(want)));
+        };
+        let rule = value!({"x-kubernetes-validations": [{"message": []}]});
+        check(rule.clone(), "ValidationRule.x-kubernetes-validations.message of type string");
+        check(
+            value!({"items": (rule)}),
+            "JSONSchemaProps.items.x-kubernetes-validations.message of type string",
         );
     }
 

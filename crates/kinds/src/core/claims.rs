@@ -130,7 +130,8 @@ fn volume_warnings(volume: &Object) -> Vec<Str> {
                         is to use dynamic provisioning.";
             warnings.push(&policy.path, text);
         }
-        let required = spec.field("nodeAffinity").field("required");
+        let affinity = spec.field("nodeAffinity");
+        let required = affinity.field("required");
         for term in required.field("nodeSelectorTerms").items() {
             node_label_expressions(&term, warnings);
         }
