@@ -162,7 +162,8 @@ fn install(report: &mut Report) -> Result<()> {
     if !has("cargo-nextest") {
         // Not optimised, it is there minutes earlier, and starts tests as fast.
         say("installing cargo-nextest")?;
-        let installed = step("cargo", &["install", "--debug", "--locked", "--quiet", "cargo-nextest"]);
+        let installed =
+            step("cargo", &["install", "--debug", "--locked", "--quiet", "cargo-nextest"]);
         if installed.is_err() {
             report.not_run.push("cargo-nextest; the tests ran with cargo test".to_owned());
         }

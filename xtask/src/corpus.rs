@@ -9,14 +9,14 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 const LIST: &str = "crates/testkit/compare/corpus.txt";
 const SCRIPT: &str = "crates/testkit/compare/corpus.py";
 /// The folder of npm's and Python's packages, and of what the servers write.
 const FOLDER: &str = "target/corpus";
 const TOKEN: &str = "admintoken";
-const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// How often kube-apiserver is asked whether it is ready, once a second.
+const START_TRIES_MAX: &str = "60";
 
 /// A package of the list.
 #[derive(Debug, PartialEq, Eq)]
@@ -205,18 +205,13 @@ fn start_reference(dir: &Path, tokens: &Path, etcd: &str) -> Result<(Running, St
     command.arg("--service-account-signing-key-file").arg(pair.with_extension("key"));
     let mut child = spawn(command.stdout(Stdio::null()), &dir.join("kube-apiserver.log"))?;
     let url = format!("https://127.0.0.1:{port}");
-    let deadline = Instant::now() + START_TIME_MAX;
-    let is_ready = || {
-        let mut curl = Command::new("curl");
-        curl.args(["-skf", "-H", &format!("Authorization: Bearer {TOKEN}"), "-o", "/dev/null"]);
-        curl.arg(format!("{url}/readyz")).status().is_ok_and(|status| status.success())
-    };
-    while !is_ready() {
-        if child.0.try_wait()?.is_some() || Instant::now() > deadline {
-            let log = std::fs::read_to_string(dir.join("kube-apiserver.log")).unwrap_or_default();
-            bail!("kube-apiserver did not start: {log}");
-        }
-        std::thread::sleep(Duration::from_millis(200));
+    let mut curl = Command::new("curl");
+    curl.args(["-skf", "-H", &format!("Authorization: Bearer {TOKEN}"), "-o", "/dev/null"]);
+    curl.args(["--retry", START_TRIES_MAX, "--retry-delay", "1", "--retry-all-errors"]);
+    let is_ready = curl.arg(format!("{url}/readyz")).status().context("run curl")?;
+    if !is_ready.success() || child.0.try_wait()?.is_some() {
+        let log = std::fs::read_to_string(dir.join("kube-apiserver.log")).unwrap_or_default();
+        bail!("kube-apiserver did not start: {log}");
     }
     Ok((child, url))
 }
