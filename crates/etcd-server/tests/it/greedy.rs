@@ -10,8 +10,8 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use keelson_store::Store;
 use keelson_store::conformance::put;
+use keelson_store::{Range, Store};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -84,6 +84,12 @@ async fn responses_that_nobody_reads_make_room_for_others() {
     for key in ["a", "b", "c", "d"] {
         put(&*store, key, &value).await;
     }
+    // A long response arrives whole.
+    let range = Range { start: Bytes::new(), end: Bytes::new(), limit: 100, at: None };
+    let page = store.range(range).await.unwrap();
+    let found: Vec<_> = page.items.iter().map(|kv| (&kv.key[..], kv.value == value)).collect();
+    let expected: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+    assert_eq!(found, expected.map(|key| (key, true)));
     // All keys, four megabytes: more than there is room for in all.
     let all = b"\0\0\0\0\x06\x0a\x01\0\x12\x01\0";
     let _calls = start_calls(&server, "/etcdserverpb.KV/Range", all, true).await;
