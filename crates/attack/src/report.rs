@@ -1,6 +1,6 @@
 //! The table that a run prints.
 
-use crate::attacks::Outcome;
+use crate::attack::Outcome;
 use crate::prober::Probe;
 use anyhow::Result;
 use std::time::Duration;
