@@ -43,6 +43,9 @@ impl Row {
         if let Some(error) = &self.probe.error {
             faults.push(format!("the administrator: {error}"));
         }
+        if self.probe.responses == 0 {
+            faults.push("the administrator got no response".to_owned());
+        }
         if self.probe.longest_response > limits.latency {
             faults.push("too slow".to_owned());
         }
