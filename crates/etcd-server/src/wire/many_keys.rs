@@ -58,16 +58,20 @@ pub(crate) async fn range(
     if has_few_keys(&req) {
         return engine.range(req).await;
     }
-    let _lane = shared.ranges.acquire().await.map_err(|_| EtcdError::Stopped)?;
+    let lane = Arc::clone(&shared.ranges).acquire_owned().await;
+    let lane = lane.map_err(|_| EtcdError::Stopped)?;
     let runtime = tokio::runtime::Handle::current();
-    let reading = move || runtime.block_on(engine.range_with_permit(req));
-    let (response, _permit) = on_own_thread(reading).await??;
+    // The thread has the place: it goes on when the client does not wait any more.
+    let reading = move || (runtime.block_on(engine.range_with_permit(req)), lane);
+    let (read, lane) = on_own_thread(reading).await?;
+    let (response, permit) = read?;
     let bytes = response.encoded_len();
     if bytes < LONG_RESPONSE_BYTES {
         return Ok(response);
     }
     let room = take_room(&shared, bytes).await?;
-    let pieces = on_own_thread(move || encode(response)).await?;
+    let encoding = move || (encode(response), lane, permit);
+    let (pieces, ..) = on_own_thread(encoding).await?;
     let _ = prepared.0.set(LongResponse { pieces, room });
     Ok(RangeResponse::default())
 }
