@@ -25,10 +25,15 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Connects and sends the preface and the settings. `window` is the initial window size.
 pub fn connect(target: &Target, window: u32) -> Result<TlsStream> {
     let mut stream = connect_tls(target.address, target.http2_config())?;
-    let setting = [&[0, SETTINGS_INITIAL_WINDOW_SIZE][..], &window.to_be_bytes()].concat();
-    stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &setting)].concat())?;
+    stream.write_all(&preface(window))?;
     stream.flush()?;
     Ok(stream)
+}
+
+/// Returns the preface and the settings.
+pub fn preface(window: u32) -> Vec<u8> {
+    let setting = [&[0, SETTINGS_INITIAL_WINDOW_SIZE][..], &window.to_be_bytes()].concat();
+    [PREFACE, &frame(SETTINGS, 0, 0, &setting)].concat()
 }
 
 /// Encodes a frame.
@@ -47,6 +52,21 @@ pub fn header_block(method: &[u8], path: &str, token: &str) -> Vec<u8> {
         block.push(0);
         put_string("authorization", &mut block);
         put_string(&format!("Bearer {token}"), &mut block);
+    }
+    block
+}
+
+/// Encodes the headers of a call of gRPC over HTTP, with further ones.
+pub fn grpc_header_block(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = [POST, b"\x86\x04"].concat();
+    put_string(path, &mut block);
+    block.push(1);
+    put_string("attack", &mut block);
+    let of_grpc = [("content-type", "application/grpc"), ("te", "trailers")];
+    for (name, value) in of_grpc.iter().chain(headers) {
+        block.push(0);
+        put_string(name, &mut block);
+        put_string(value, &mut block);
     }
     block
 }

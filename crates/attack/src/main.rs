@@ -1,26 +1,32 @@
 //! Runs attacks against a server, one after the other, while an administrator requests `/livez` every
 //! 20 ms. The run passes if each of these responses arrives within 100 ms, the server's memory stays
-//! below 300 MB, every attack gets the expected responses, and no stored object is lost.
+//! below 300 MB, every attack gets the expected responses, and no stored object is lost. Then the same for
+//! the program in the place of etcd, whose administrator reads a key.
 //!
 //! Connects to loopback addresses only. Every attack ends after a limited time.
 
 #![allow(clippy::print_stdout)]
 
+mod attack;
 mod attacks;
 mod client;
+mod etcd;
 mod frames;
 mod prober;
 mod report;
 mod target;
+mod victim;
 
 use anyhow::{Result, bail};
-use attacks::Attack;
+use attack::Attack;
 use clap::Parser;
+use etcd::EtcdTarget;
 use report::Row;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use target::Target;
+use victim::{Victim, memory_kb};
 
 /// Attacks a server and measures how the attacks affect an administrator.
 #[derive(Debug, Parser)]
@@ -49,6 +55,9 @@ struct Flags {
     /// The maximum of the server's resident memory.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 300)]
     memory: u64,
+    /// The maximum of the resident memory of the program in the place of etcd.
+    #[arg(long, value_name = "MEGABYTES", default_value_t = 700)]
+    etcd_memory: u64,
     /// Print the names of the attacks.
     #[arg(long)]
     list: bool,
@@ -67,39 +76,66 @@ fn main() -> ExitCode {
 
 /// Runs the selected attacks. Returns whether all passed.
 fn run(flags: &Flags) -> Result<bool> {
-    let is_selected = |attack: &Attack| {
-        flags.only.is_empty() || flags.only.iter().any(|n| attack.name.contains(n))
-    };
-    let attacks: Vec<Attack> = attacks::all().into_iter().filter(is_selected).collect();
+    let is_selected =
+        |name: &str| flags.only.is_empty() || flags.only.iter().any(|part| name.contains(part));
+    let mut attacks = attacks::all();
+    attacks.retain(|attack| is_selected(attack.name));
+    let mut on_etcd = attack::of_tables(&[&etcd::ATTACKS]);
+    // A server that runs already is an API server.
+    on_etcd.retain(|attack| is_selected(attack.name) && flags.kubeconfig.is_none());
     if flags.list {
-        attacks.iter().for_each(|attack| println!("{:32} {}", attack.name, attack.description));
+        let line = |name: &str, description: &str| println!("{name:32} {description}");
+        attacks.iter().for_each(|attack| line(attack.name, attack.description));
+        on_etcd.iter().for_each(|attack| line(attack.name, attack.description));
         return Ok(true);
     }
-    if attacks.is_empty() {
+    let count = attacks.len() + on_etcd.len();
+    if count == 0 {
         bail!("no attack has this name; --list prints the names");
     }
-    let mut target = open(flags)?;
-    let time_each = Duration::from_secs(flags.seconds) / u32::try_from(attacks.len())?;
+    let time_each = Duration::from_secs(flags.seconds) / u32::try_from(count)?;
     let limits = report::Limits {
         latency: Duration::from_millis(flags.latency),
         memory_kb: flags.memory * 1024,
         is_strict: flags.strict,
     };
     println!("{}", report::header());
+    let mut passed = run_attacks(&attacks, || open(flags), time_each, &limits)?;
+    if let Some(program) = &flags.program {
+        let limits = report::Limits { memory_kb: flags.etcd_memory * 1024, ..limits };
+        passed &= run_attacks(&on_etcd, || EtcdTarget::start(program), time_each, &limits)?;
+    }
+    println!("{}", if passed { "passed" } else { "FAILED" });
+    Ok(passed)
+}
+
+/// Runs attacks on a server, which `open` starts. Returns whether all passed.
+fn run_attacks<T: Victim>(
+    attacks: &[Attack<T>],
+    open: impl Fn() -> Result<T>,
+    time_each: Duration,
+    limits: &report::Limits,
+) -> Result<bool> {
     let mut passed = true;
-    for attack in &attacks {
+    let mut opened = None;
+    for attack in attacks {
+        let target = match opened.take() {
+            Some(target) => target,
+            None => open()?,
+        };
         let row = run_attack(attack, &target, time_each);
-        println!("{}", row.line(&limits));
-        passed &= row.passed(&limits);
-        if row.has_fault(&limits) && flags.program.is_some() {
-            // After a fault the next attack gets a new server, so that it is measured alone.
-            target = open(flags)?;
-        } else if let Err(error) = target.check_canaries() {
+        println!("{}", row.line(limits));
+        passed &= row.passed(limits);
+        // After a fault the next attack gets a new server, so that it is measured alone.
+        if row.has_fault(limits) {
+            continue;
+        }
+        if let Err(error) = target.check_canaries() {
             println!("LOST after {}: {error:#}", attack.name);
             passed = false;
         }
+        opened = Some(target);
     }
-    println!("{}", if passed { "passed" } else { "FAILED" });
     Ok(passed)
 }
 
@@ -124,9 +160,9 @@ fn pause(time: Duration) {
 }
 
 /// Runs one attack while the prober measures the server.
-fn run_attack(attack: &Attack, target: &Target, time: Duration) -> Row {
+fn run_attack<T: Victim>(attack: &Attack<T>, target: &T, time: Duration) -> Row {
     let start = Instant::now();
-    let memory_before = target.memory_kb();
+    let memory_before = memory_kb(target.pid());
     let prober = prober::Prober::start(target);
     let outcome = (attack.run)(target, Instant::now() + time);
     let probe = prober.stop();

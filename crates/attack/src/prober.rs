@@ -1,9 +1,8 @@
-//! Requests `/livez` as an administrator during an attack. Measures the response times and the memory of
-//! the server, and reads how long its tasks held a thread.
+//! Sends requests as an administrator during an attack. Measures the response times and the memory of the
+//! server, and reads how long its tasks held a thread.
 
-use crate::client::Connection;
-use crate::target::{Target, memory_kb};
-use anyhow::{Result, ensure};
+use crate::victim::{Administrator, Victim, memory_kb};
+use anyhow::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -32,14 +31,14 @@ pub struct Prober {
 
 impl Prober {
     /// Connects, and measures until [`Prober::stop`].
-    pub fn start(target: &Target) -> Prober {
+    pub fn start(target: &impl Victim) -> Prober {
         let must_stop: Arc<AtomicBool> = Arc::default();
         let (stop, pid) = (must_stop.clone(), target.pid());
-        let connection = target.admin();
+        let administrator = target.administrator();
         let thread = std::thread::spawn(move || {
             let mut probe = Probe::default();
-            let result =
-                connection.and_then(|connection| measure(connection, pid, &stop, &mut probe));
+            let result = administrator
+                .and_then(|mut administrator| measure(&mut *administrator, pid, &stop, &mut probe));
             probe.error = result.err().map(|error| format!("{error:#}"));
             probe
         });
@@ -57,30 +56,22 @@ impl Prober {
 }
 
 fn measure(
-    mut connection: Connection,
+    administrator: &mut dyn Administrator,
     pid: u32,
     must_stop: &AtomicBool,
     probe: &mut Probe,
 ) -> Result<()> {
     // The first request does the handshake, which is not measured.
-    connection.get("/livez")?;
-    // A scrape begins the measurement of polls anew.
-    connection.get("/metrics")?;
+    administrator.request()?;
+    administrator.longest_poll()?;
     while !must_stop.load(Ordering::Relaxed) {
         let start = Instant::now();
-        let response = connection.get("/livez")?;
+        administrator.request()?;
         probe.longest_response = probe.longest_response.max(start.elapsed());
         probe.responses += 1;
         probe.memory_max_kb = probe.memory_max_kb.max(memory_kb(pid));
-        ensure!(response.status == 200, "/livez: {}", response.status);
         crate::pause(INTERVAL.saturating_sub(start.elapsed()));
     }
-    probe.longest_poll = longest_poll(&connection.get("/metrics")?.body);
+    probe.longest_poll = administrator.longest_poll()?;
     Ok(())
-}
-
-fn longest_poll(metrics: &[u8]) -> Option<Duration> {
-    let text = String::from_utf8_lossy(metrics);
-    let value = text.lines().find_map(|line| line.strip_prefix("keelson_longest_poll_seconds "));
-    value?.parse().ok().map(Duration::from_secs_f64)
 }

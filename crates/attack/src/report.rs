@@ -1,6 +1,6 @@
 //! The table that a run prints.
 
-use crate::attacks::Outcome;
+use crate::attack::Outcome;
 use crate::prober::Probe;
 use anyhow::Result;
 use std::time::Duration;
@@ -42,6 +42,9 @@ impl Row {
         }
         if let Some(error) = &self.probe.error {
             faults.push(format!("the administrator: {error}"));
+        }
+        if self.probe.responses == 0 {
+            faults.push("the administrator got no response".to_owned());
         }
         if self.probe.longest_response > limits.latency {
             faults.push("too slow".to_owned());

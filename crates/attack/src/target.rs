@@ -1,6 +1,7 @@
 //! The server that is attacked, connections to it, and the canary objects that must not be lost.
 
 use crate::client::{Connection, Response};
+use crate::victim::{Administrator, Victim, memory_kb};
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The number of ConfigMaps that are stored before the attacks and read after each of them.
 const CANARIES: usize = 50;
@@ -123,16 +125,6 @@ impl Target {
         Arc::new(config)
     }
 
-    /// Returns the resident memory of the server, in KiB, or 0 if its process has ended.
-    pub fn memory_kb(&self) -> u64 {
-        memory_kb(self.pid)
-    }
-
-    /// Returns the server's process ID.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// Stores the canary objects.
     pub fn store_canaries(&self) -> Result<()> {
         let mut admin = self.admin()?;
@@ -147,10 +139,19 @@ impl Target {
         }
         Ok(())
     }
+}
 
-    /// Checks that the process still runs and that the canary objects are unchanged.
-    pub fn check_canaries(&self) -> Result<()> {
-        ensure!(self.memory_kb() > 0, "the server's process has ended");
+impl Victim for Target {
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn administrator(&self) -> Result<Box<dyn Administrator>> {
+        Ok(Box::new(self.admin()?))
+    }
+
+    fn check_canaries(&self) -> Result<()> {
+        ensure!(memory_kb(self.pid) > 0, "the server's process has ended");
         let mut admin = self.admin()?;
         for number in 0..CANARIES {
             let response = admin.get(&format!("{CONFIG_MAPS}/canary-{number}"))?;
@@ -161,6 +162,26 @@ impl Target {
         }
         Ok(())
     }
+}
+
+/// Requests `/livez`.
+impl Administrator for Connection {
+    fn request(&mut self) -> Result<()> {
+        let response = self.get("/livez")?;
+        ensure!(response.status == 200, "/livez: {}", response.status);
+        Ok(())
+    }
+
+    fn longest_poll(&mut self) -> Result<Option<Duration>> {
+        // A scrape begins the measurement of polls anew.
+        Ok(longest_poll(&self.get("/metrics")?.body))
+    }
+}
+
+fn longest_poll(metrics: &[u8]) -> Option<Duration> {
+    let text = String::from_utf8_lossy(metrics);
+    let value = text.lines().find_map(|line| line.strip_prefix("keelson_longest_poll_seconds "));
+    value?.parse().ok().map(Duration::from_secs_f64)
 }
 
 impl Drop for Target {
@@ -176,11 +197,4 @@ impl Drop for Target {
 fn pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
-}
-
-/// Returns the resident memory of a process, in KiB, or 0 if the process has ended.
-pub fn memory_kb(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
 }

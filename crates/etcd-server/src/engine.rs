@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::error::EtcdError;
 use crate::kv::{Evaluation, LeaseChange};
 use crate::leases::Leases;
-use crate::limits::{LONG_RANGES_MAX, LONG_READS_MAX};
+use crate::limits::{KEEP_ALIVE_STREAMS_MAX, LONG_RANGES_MAX, LONG_READS_MAX, WATCH_STREAMS_MAX};
 use crate::options::EtcdOptions;
 use crate::proto::ResponseHeader;
 use crate::record::{from_etcd, to_etcd};
@@ -31,11 +31,13 @@ pub(crate) struct Engine {
     pub ids: Ids,
     pub options: EtcdOptions,
     /// Bounds the responses that are built from more than one page of the store.
-    pub long_ranges: Semaphore,
+    pub long_ranges: Arc<Semaphore>,
     /// Bounds snapshots and hashes.
     pub long_reads: Arc<Semaphore>,
     /// Bounds streams of watches.
     pub watch_streams: Arc<Semaphore>,
+    /// Bounds streams that keep leases alive.
+    pub keep_alive_streams: Arc<Semaphore>,
     /// The oldest revision that may be read; -1 before the first compaction.
     compacted: AtomicI64,
     compaction: Mutex<()>,
@@ -65,9 +67,10 @@ impl Engine {
             store,
             leases,
             state,
-            long_ranges: Semaphore::new(LONG_RANGES_MAX),
+            long_ranges: Arc::new(Semaphore::new(LONG_RANGES_MAX)),
             long_reads: Arc::new(Semaphore::new(LONG_READS_MAX)),
-            watch_streams: Arc::new(Semaphore::new(crate::limits::WATCH_STREAMS_MAX)),
+            watch_streams: Arc::new(Semaphore::new(WATCH_STREAMS_MAX)),
+            keep_alive_streams: Arc::new(Semaphore::new(KEEP_ALIVE_STREAMS_MAX)),
             compacted: AtomicI64::new(compacted),
             compaction: Mutex::default(),
             records_file: keys_dir.map(|dir| dir.join(RECORDS_FILE)),

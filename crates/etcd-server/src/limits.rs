@@ -25,27 +25,44 @@ pub(crate) const PING_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Bytes that a message may have beyond `--max-request-bytes`, as in etcd.
 pub(crate) const REQUEST_OVERHEAD_BYTES: usize = 512 << 10;
-/// Most calls, other than streams, that are read or answered at the same time; others wait.
-pub(crate) const CALLS_MAX: usize = 256;
+/// Most calls of all connections whose responses have not ended; further ones are refused.
+pub(crate) const OPEN_CALLS_MAX: usize = 16 << 10;
+/// Most calls whose requests have not arrived as a whole, or wait to be answered, and the bytes of
+/// their requests; a new one takes the place of the oldest.
+pub(crate) const UNFINISHED_MAX: usize = 4096;
+pub(crate) const UNFINISHED_BYTES_MAX: usize = 64 << 20;
+/// Most calls, other than streams and ranges, that are answered at the same time; others wait.
+pub(crate) const ANSWERED_MAX: usize = 256;
 
 /// Most bytes of keys and values of one response to a range; a longer one is refused by
 /// `ResourceExhausted`. kube-apiserver reads pages of at most 10,000 keys.
 pub(crate) const RANGE_BYTES_MAX: usize = 512 << 20;
-/// Responses to ranges that are longer than one page of the store are built so many at a time.
-pub(crate) const LONG_RANGES_MAX: usize = 4;
+/// Most keys of a range that is read beside all others; those of more are read on threads of their
+/// own.
+pub(crate) const FEW_KEYS_MAX: usize = 32;
+/// Most ranges of more keys that are read at the same time; others wait.
+pub(crate) const RANGES_MAX: usize = 8;
+/// Of these, how many may be longer than one page of the store.
+pub(crate) const LONG_RANGES_MAX: usize = 2;
 /// Most bytes of keys and values that one transaction reads.
 pub(crate) const TXN_READ_BYTES_MAX: usize = 64 << 20;
-/// Most keys that one transaction deletes, or that a compare of a range reads.
+/// Most keys of all ranges that one transaction compares, reads, counts or deletes.
 pub(crate) const TXN_KEYS_MAX: usize = 1 << 20;
-/// Most bytes of all long responses that are not sent yet, and how many a long one has.
-pub(crate) const RESPONSES_BYTES_MAX: usize = 1 << 30;
+/// Most kilobytes of all long responses that are not sent yet (a longer one takes all of it), and how
+/// many bytes a long one has.
+pub(crate) const RESPONSES_KILOBYTES_MAX: usize = 256 << 10;
 pub(crate) const LONG_RESPONSE_BYTES: usize = 64 << 10;
 /// How long a long response waits for room before its call gets `too many requests`.
 pub(crate) const RESPONSE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a client may read nothing of a response before its stream is reset.
 pub(crate) const RESPONSE_STALL_MAX: Duration = Duration::from_secs(120);
+/// How long while others need the room of its response.
+pub(crate) const RESPONSE_STALL_SHORT: Duration = Duration::from_secs(1);
 /// Most nested transactions in a request, one inside the other.
 pub(crate) const TXN_DEPTH_MAX: usize = 32;
+/// Most operations and compares of a request with all nested transactions: what the largest
+/// `--max-txn-ops` allows in one that does not nest.
+pub(crate) const TXN_OPS_TOTAL_MAX: usize = 30_000;
 
 /// Most streams of watches.
 pub(crate) const WATCH_STREAMS_MAX: usize = 2048;
@@ -56,6 +73,8 @@ pub(crate) const STREAM_RANGES_BYTES_MAX: usize = 4 << 20;
 /// Responses of a watch stream that wait to be sent. A stream whose client does not read stops
 /// reading events; nothing is lost, because the store keeps the history.
 pub(crate) const WATCH_RESPONSES_MAX: usize = 4;
+/// Most streams that keep leases alive.
+pub(crate) const KEEP_ALIVE_STREAMS_MAX: usize = 4096;
 /// Most leases. Each takes some 200 bytes.
 pub(crate) const LEASES_MAX: usize = 1 << 20;
 /// Longest time to live of a lease in seconds, as in etcd.

@@ -7,7 +7,6 @@ use keelson_store::{Draft, Revision};
 use super::interval::Interval;
 use super::reading::Reading;
 use crate::error::EtcdError;
-use crate::limits::TXN_KEYS_MAX;
 use crate::proto::{Compare, CompareResult, CompareTarget, Expected, KeyValue};
 use crate::record::to_etcd;
 
@@ -46,10 +45,8 @@ fn holds(
         };
         return Ok(kv.map_or_else(|| holds_without_key(compare), |kv| holds_for(compare, &kv)));
     }
-    let keys = draft.keys(&interval.start, &interval.end, at, TXN_KEYS_MAX + 1);
-    if keys.len() > TXN_KEYS_MAX {
-        return Err(EtcdError::TooManyOps);
-    }
+    // Compares are decided before anything is changed.
+    let keys = reading.keys(draft, &interval, at, 0)?;
     if keys.is_empty() {
         return Ok(holds_without_key(compare));
     }

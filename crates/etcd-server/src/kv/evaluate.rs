@@ -11,7 +11,6 @@ use super::reading::Reading;
 use super::select::{keys_needed, select};
 use crate::error::EtcdError;
 use crate::leases::Leases;
-use crate::limits::TXN_KEYS_MAX;
 use crate::proto::{
     DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
     Request, RequestOp, Response, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
@@ -61,10 +60,7 @@ impl<'a, 'd, 'g> Evaluation<'a, 'd, 'g> {
     ) -> Result<DeleteRangeResponse, EtcdError> {
         let interval = Interval::new(&req.key, &req.range_end);
         let at = self.draft.newest();
-        let keys = self.draft.keys(&interval.start, &interval.end, at, TXN_KEYS_MAX + 1);
-        if keys.len() > TXN_KEYS_MAX {
-            return Err(EtcdError::TooManyOps);
-        }
+        let keys = self.keys(&interval, at)?;
         let mut response = DeleteRangeResponse::default();
         for key in keys {
             if req.prev_kv {
@@ -175,10 +171,7 @@ impl<'a, 'd, 'g> Evaluation<'a, 'd, 'g> {
     fn range(&mut self, req: &RangeRequest) -> Result<RangeResponse, EtcdError> {
         let at = if req.revision > 0 { from_etcd(req.revision) } else { self.draft.newest() };
         let interval = Interval::new(&req.key, &req.range_end);
-        let keys = self.draft.keys(&interval.start, &interval.end, at, TXN_KEYS_MAX + 1);
-        if keys.len() > TXN_KEYS_MAX {
-            return Err(EtcdError::ResponseTooLarge(TXN_KEYS_MAX));
-        }
+        let keys = self.keys(&interval, at)?;
         let count = keys.len() as u64;
         let needed = if req.count_only { 0 } else { keys_needed(req).unwrap_or(usize::MAX) };
         let mut kvs = Vec::new();
@@ -188,6 +181,16 @@ impl<'a, 'd, 'g> Evaluation<'a, 'd, 'g> {
         let mut response = select(req, kvs, count);
         response.header = Some(self.inner_header());
         Ok(response)
+    }
+
+    fn keys(&mut self, interval: &Interval, at: Revision) -> Result<Vec<Bytes>, EtcdError> {
+        if interval.is_single() && at == self.draft.newest() {
+            let exists = self.draft.revisions(&interval.start).is_some();
+            // A copy, because the key of the request keeps the memory of the whole request.
+            let key = || Bytes::copy_from_slice(&interval.start);
+            return Ok(exists.then(key).into_iter().collect());
+        }
+        self.reading.keys(self.draft, interval, at, self.changes.len())
     }
 
     fn check_revision(&self, revision: i64) -> Result<(), EtcdError> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use keelson_store::{Page, Store};
 use prost::Message;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::engine::Engine;
 use crate::error::EtcdError;
@@ -21,6 +22,15 @@ impl Engine {
         self: Arc<Self>,
         req: RangeRequest,
     ) -> Result<RangeResponse, EtcdError> {
+        Ok(self.range_with_permit(req).await?.0)
+    }
+
+    /// Also returns the permit of a long range. It bounds the responses that are in memory, so it is
+    /// held until there is another bound for this one.
+    pub(crate) async fn range_with_permit(
+        self: Arc<Self>,
+        req: RangeRequest,
+    ) -> Result<(RangeResponse, Option<OwnedSemaphorePermit>), EtcdError> {
         check_range(&req)?;
         let interval = Interval::new(&req.key, &req.range_end);
         let at = self.revision_to_read(req.revision)?;
@@ -28,19 +38,19 @@ impl Engine {
             let (count, at) = self.store.count(interval.range(0, at)).await?;
             let mut response = select(&req, Vec::new(), count);
             response.header = Some(self.header_for(&req, to_etcd(at)));
-            return Ok(response);
+            return Ok((response, None));
         }
         let needed = keys_needed(&req).unwrap_or(usize::MAX);
         let first = self.store.range(interval.range(needed, at)).await?;
         let (revision, is_whole) = (first.at, !first.more);
-        let kvs = self.read_pages(&interval, first, needed).await?;
+        let (kvs, permit) = self.read_pages(&interval, first, needed).await?;
         let count = match is_whole {
             true => kvs.len() as u64,
             false => self.store.count(interval.range(0, Some(revision))).await?.0,
         };
         let mut response = select(&req, kvs, count);
         response.header = Some(self.header_for(&req, to_etcd(revision)));
-        Ok(response)
+        Ok((response, permit))
     }
 
     /// The header of a read of the past has the newest revision, as in etcd.
@@ -48,13 +58,13 @@ impl Engine {
         self.header(if req.revision > 0 { self.revision() } else { read_at })
     }
 
-    /// Reads on after the first page, until there are as many keys as needed.
+    /// Reads on after the first page, until there are as many keys as needed. Long ranges get a permit.
     async fn read_pages(
         &self,
         interval: &Interval,
         first: Page,
         needed: usize,
-    ) -> Result<Vec<KeyValue>, EtcdError> {
+    ) -> Result<(Vec<KeyValue>, Option<OwnedSemaphorePermit>), EtcdError> {
         let (at, mut more, mut bytes) = (first.at, first.more, 0);
         let mut kvs = Vec::with_capacity(first.items.len());
         let mut add = |items: Vec<keelson_store::KeyValue>, kvs: &mut Vec<KeyValue>| {
@@ -69,9 +79,10 @@ impl Engine {
         };
         add(first.items, &mut kvs)?;
         if !more || kvs.len() >= needed {
-            return Ok(kvs);
+            return Ok((kvs, None));
         }
-        let _one_of_few = self.long_ranges.acquire().await.map_err(|_| EtcdError::Stopped)?;
+        let permit = Arc::clone(&self.long_ranges).acquire_owned().await;
+        let permit = permit.map_err(|_| EtcdError::Stopped)?;
         while more && kvs.len() < needed {
             let Some(last) = kvs.last() else { break };
             let start = keelson_store::key_after(&last.key);
@@ -81,7 +92,7 @@ impl Engine {
             add(page.items, &mut kvs)?;
             tokio::task::yield_now().await;
         }
-        Ok(kvs)
+        Ok((kvs, Some(permit)))
     }
 
     pub(crate) async fn put(self: Arc<Self>, req: PutRequest) -> Result<PutResponse, EtcdError> {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use keelson_store::{Batch, Revision, Store, Watch, WatchError};
 use tokio::sync::mpsc;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Interval, MissedTickBehavior, sleep};
 use tonic::Status;
 
@@ -22,7 +23,7 @@ use crate::error::EtcdError;
 use crate::proto::{WatchCreateRequest, WatchRequest, WatchRequestUnion, WatchResponse};
 use crate::record::to_etcd;
 
-use watchers::{CreateError, Delivery, INVALID_ID, Watcher, Watchers};
+use watchers::{CreateError, INVALID_ID, Watcher, Watchers};
 
 /// How long to wait for the end of a compaction in progress, of which the store knows already.
 const COMPACTION_POLL: Duration = Duration::from_millis(5);
@@ -216,30 +217,39 @@ impl WatchStream {
     }
 
     async fn deliver(&mut self, batch: Batch) -> Result<(), Ended> {
-        let deliveries = self.watchers.deliver(&batch);
         if let Some(feed) = &mut self.feed {
             feed.reached = batch.through;
         }
-        self.send_events(&batch, deliveries).await
+        let ids = self.watchers.current_for(&batch);
+        self.send_events(&batch, ids).await
     }
 
     async fn deliver_past(&mut self, batch: Batch) -> Result<(), Ended> {
-        let deliveries = self.watchers.deliver_past(&batch);
         if let Some(past) = &mut self.past {
             past.reached = batch.through;
         }
-        self.send_events(&batch, deliveries).await
+        let ids = self.watchers.behind();
+        self.send_events(&batch, ids).await?;
+        self.watchers.advance_behind(batch.through);
+        Ok(())
     }
 
-    async fn send_events(&mut self, batch: &Batch, deliveries: Vec<Delivery>) -> Result<(), Ended> {
-        for Delivery { id, events: positions } in deliveries {
-            let Some(watcher) = self.watchers.get(id) else { continue };
+    /// Sends the watches what they want of a batch, one after the other: a stream with many watches
+    /// holds no more than one with few, and lets others go on in between.
+    async fn send_events(&mut self, batch: &Batch, ids: Vec<i64>) -> Result<(), Ended> {
+        for id in ids {
+            consume_budget().await;
+            let positions = self.watchers.wanted(id, batch);
+            let Some(watcher) = self.watchers.get(id).filter(|_| !positions.is_empty()) else {
+                continue;
+            };
             let (prev_kv, fragment) = (watcher.prev_kv, watcher.fragment);
             let mut events = Vec::with_capacity(positions.len());
             for position in positions {
                 let Some(stored) = batch.events.get(position) else { continue };
                 let mut event = responses::event(stored)?;
                 if prev_kv {
+                    consume_budget().await;
                     event.prev_kv = responses::before(&self.engine, stored).await?;
                 }
                 events.push(event);

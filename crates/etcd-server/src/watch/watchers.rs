@@ -1,7 +1,7 @@
 //! The watches of one stream: which of them are up to date, and what each gets of a batch of
 //! events. No IO.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use keelson_store::{Batch, Event, Revision};
@@ -68,13 +68,6 @@ pub(crate) enum CreateError {
     DuplicateId,
     #[error("etcdserver: too many requests")]
     TooMany,
-}
-
-/// The events of one watch in a batch, by their positions in it.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Delivery {
-    pub id: i64,
-    pub events: Vec<usize>,
 }
 
 /// The watches of a stream.
@@ -191,41 +184,35 @@ impl Watchers {
         lost.map(|(id, _)| *id).collect()
     }
 
-    /// Returns what the current watches get of a batch of the feed.
-    pub(crate) fn deliver(&self, batch: &Batch) -> Vec<Delivery> {
-        let mut found: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
-        for (position, event) in batch.events.iter().enumerate() {
-            let singles = self.singles.get(&event.key).into_iter().flatten();
-            for id in singles.chain(&self.ranges) {
-                let watcher = self.all.get(id);
-                if watcher.is_some_and(|watcher| {
-                    watcher.interval.contains(&event.key) && watcher.wants(event)
-                }) {
-                    found.entry(*id).or_default().push(position);
-                }
-            }
-        }
-        found.into_iter().map(|(id, events)| Delivery { id, events }).collect()
+    /// Returns the current watches that a batch of the feed may have something for, in order.
+    pub(crate) fn current_for(&self, batch: &Batch) -> Vec<i64> {
+        let keys = batch.events.iter().map(|event| &event.key);
+        let singles = keys.filter_map(|key| self.singles.get(key)).flatten();
+        let found: BTreeSet<i64> = singles.chain(&self.ranges).copied().collect();
+        found.into_iter().collect()
     }
 
-    /// Returns what the watches that are behind get of a batch of the past, and records that they
-    /// got it.
-    pub(crate) fn deliver_past(&mut self, batch: &Batch) -> Vec<Delivery> {
-        let mut deliveries = Vec::new();
+    /// Returns the watches that are behind, in order.
+    pub(crate) fn behind(&self) -> Vec<i64> {
+        self.behind.keys().copied().collect()
+    }
+
+    /// Returns the positions of the events of a batch that a watch wants. Its cost grows with the batch.
+    pub(crate) fn wanted(&self, id: i64, batch: &Batch) -> Vec<usize> {
+        let Some(watcher) = self.all.get(&id) else { return Vec::new() };
+        let events = batch.events.iter().enumerate();
+        let wanted = events
+            .filter(|(_, event)| watcher.interval.contains(&event.key) && watcher.wants(event));
+        wanted.map(|(position, _)| position).collect()
+    }
+
+    /// Records that the watches that are behind have got everything up to a revision.
+    pub(crate) fn advance_behind(&mut self, through: Revision) {
         for (id, next) in &mut self.behind {
             let Some(watcher) = self.all.get_mut(id) else { continue };
-            let wanted =
-                batch.events.iter().enumerate().filter(|(_, event)| {
-                    watcher.interval.contains(&event.key) && watcher.wants(event)
-                });
-            let events: Vec<_> = wanted.map(|(position, _)| position).collect();
-            if !events.is_empty() {
-                deliveries.push(Delivery { id: *id, events });
-            }
-            watcher.next = watcher.next.max(batch.through.next());
+            watcher.next = watcher.next.max(through.next());
             *next = watcher.next;
         }
-        deliveries
     }
 
     pub(crate) fn mark_served(&mut self, id: i64) {
@@ -278,8 +265,18 @@ mod tests {
         Batch { events: events.iter().map(event).collect(), through: from_etcd(through) }
     }
 
-    fn delivered(deliveries: Vec<Delivery>) -> Vec<(i64, Vec<usize>)> {
-        deliveries.into_iter().map(|Delivery { id, events }| (id, events)).collect()
+    fn wanted(watchers: &Watchers, ids: &[i64], batch: &Batch) -> Vec<(i64, Vec<usize>)> {
+        ids.iter().map(|id| (*id, watchers.wanted(*id, batch))).collect()
+    }
+
+    fn of_feed(watchers: &Watchers, batch: &Batch) -> Vec<(i64, Vec<usize>)> {
+        wanted(watchers, &watchers.current_for(batch), batch)
+    }
+
+    fn of_past(watchers: &mut Watchers, batch: &Batch) -> Vec<(i64, Vec<usize>)> {
+        let found = wanted(watchers, &watchers.behind(), batch);
+        watchers.advance_behind(batch.through);
+        found
     }
 
     #[test]
@@ -292,7 +289,7 @@ mod tests {
         assert!(watchers.has_current() && watchers.oldest_behind().is_none());
         let batch = batch(&[("a", 11), ("b", 11), ("b", 12), ("c", 12)], 12);
         let expected = [(0, vec![0]), (1, vec![0, 1, 2]), (2, vec![2, 3])];
-        assert_eq!(delivered(watchers.deliver(&batch)), expected);
+        assert_eq!(of_feed(&watchers, &batch), expected);
     }
 
     #[test]
@@ -302,13 +299,13 @@ mod tests {
         watchers.catch_up(from_etcd(10));
         assert_eq!(watchers.oldest_behind(), Some(from_etcd(5)));
         let past = batch(&[("a", 4), ("a", 5), ("b", 8)], 8);
-        assert_eq!(delivered(watchers.deliver_past(&past)), [(7, vec![1, 2])]);
+        assert_eq!(of_past(&mut watchers, &past), [(7, vec![1, 2])]);
         let past = batch(&[("a", 8), ("a", 12)], 12);
-        assert_eq!(delivered(watchers.deliver_past(&past)), [(7, vec![1])]);
+        assert_eq!(of_past(&mut watchers, &past), [(7, vec![1])]);
         // The feed is behind the past that was read: it repeats revision 12.
         watchers.catch_up(from_etcd(10));
         let next = batch(&[("a", 12), ("a", 13)], 13);
-        assert_eq!(delivered(watchers.deliver(&next)), [(7, vec![1])]);
+        assert_eq!(of_feed(&watchers, &next), [(7, vec![1])]);
     }
 
     #[test]

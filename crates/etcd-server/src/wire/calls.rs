@@ -1,7 +1,7 @@
 //! gRPC calls: reads the request, calls the engine, writes the response. tonic has the framing and the
 //! trailers.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use prost::Message;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{AcquireError, mpsc};
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService};
@@ -23,16 +23,17 @@ use tonic_prost::ProstCodec;
 
 use super::shared::Shared;
 use super::stall::Share;
+use super::unfinished::Place;
 use crate::error::EtcdError;
 
 /// How long the message of a call may take to arrive.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes before a message: whether it is compressed, and its length.
-const FRAME_BYTES: usize = 5;
+pub(super) const FRAME_BYTES: usize = 5;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Answers a call of one request and one response.
+/// Answers a call of one request and one response, after its turn among all others.
 pub(crate) async fn unary<Req, Res, F, Fut>(
     request: Request<Incoming>,
     bytes_max: usize,
@@ -45,16 +46,51 @@ where
     F: FnOnce(Req) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Res, EtcdError>> + Send + 'static,
 {
-    let Ok(_call) = shared.calls.acquire().await else { return refusal(EtcdError::Stopped.into()) };
-    let request = match collect(request, bytes_max).await {
-        Ok(request) => request,
+    let answered = Arc::clone(&shared.answered);
+    unary_after(request, bytes_max, shared, answered.acquire_owned(), answer).await
+}
+
+/// Answers such a call that has bounds of its own.
+pub(crate) async fn unary_beside<Req, Res, F, Fut>(
+    request: Request<Incoming>,
+    bytes_max: usize,
+    shared: &Shared,
+    answer: F,
+) -> Response<Body>
+where
+    Req: Message + Default + 'static,
+    Res: Message + Default + 'static,
+    F: FnOnce(Req) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Res, EtcdError>> + Send + 'static,
+{
+    unary_after(request, bytes_max, shared, ready(Ok(())), answer).await
+}
+
+/// Answers a call after its turn has come, which is over when there is a response.
+async fn unary_after<Req, Res, T, F, Fut>(
+    request: Request<Incoming>,
+    bytes_max: usize,
+    shared: &Shared,
+    turn: impl Future<Output = Result<T, AcquireError>>,
+    answer: F,
+) -> Response<Body>
+where
+    Req: Message + Default + 'static,
+    Res: Message + Default + 'static,
+    T: Send + 'static,
+    F: FnOnce(Req) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Res, EtcdError>> + Send + 'static,
+{
+    let (request, turn) = match arrive(request, bytes_max, shared, turn).await {
+        Ok(arrived) => arrived,
         Err(status) => return refusal(status),
     };
     let share = Share::default();
     let service = Unary {
         answer: Some(answer),
+        turn: Some(turn),
         share: share.clone(),
-        room: Arc::clone(&shared.response_room),
+        shared: shared.clone(),
         types: PhantomData,
     };
     let mut response = codec(bytes_max).unary(service, request).await;
@@ -66,6 +102,7 @@ where
 pub(crate) async fn server_stream<Req, Res, F, S>(
     request: Request<Incoming>,
     bytes_max: usize,
+    shared: &Shared,
     answer: F,
 ) -> Response<Body>
 where
@@ -74,8 +111,8 @@ where
     F: FnOnce(Req) -> S + Send + 'static,
     S: Stream<Item = Result<Res, Status>> + Send + 'static,
 {
-    let request = match collect(request, bytes_max).await {
-        Ok(request) => request,
+    let request = match arrive(request, bytes_max, shared, ready(Ok(()))).await {
+        Ok((request, ())) => request,
         Err(status) => return refusal(status),
     };
     let service = ServerStream { answer: Some(answer), types: PhantomData };
@@ -112,14 +149,36 @@ where
     Grpc::new(ProstCodec::default()).max_decoding_message_size(bytes_max)
 }
 
+/// Reads the request and waits for the turn of its call, as long as newer requests leave it its
+/// place.
+async fn arrive<T>(
+    request: Request<Incoming>,
+    bytes_max: usize,
+    shared: &Shared,
+    turn: impl Future<Output = Result<T, AcquireError>>,
+) -> Result<(Request<Full<Bytes>>, T), Status> {
+    let (place, lost) = shared.unfinished.enter();
+    let arriving = async {
+        let request = collect(request, bytes_max, &place).await?;
+        let turn = turn.await.map_err(|_| EtcdError::Stopped)?;
+        Ok((request, turn))
+    };
+    match lost.unless(arriving).await {
+        Some(arrived) => arrived,
+        None => Err(EtcdError::TooManyRequests.into()),
+    }
+}
+
 /// Reads the whole body before the call, within limits of size and time.
 async fn collect(
     request: Request<Incoming>,
     bytes_max: usize,
+    place: &Place,
 ) -> Result<Request<Full<Bytes>>, Status> {
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, bytes_max + FRAME_BYTES).collect();
-    let body = match timeout(MESSAGE_TIME_MAX, body).await {
+    let body = Limited::new(body, bytes_max + FRAME_BYTES);
+    let body = body.inspect_frame(|frame| place.grow(frame.data_ref().map_or(0, Bytes::len)));
+    let body = match timeout(MESSAGE_TIME_MAX, body.collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let text = format!("grpc: received message larger than max (limit {bytes_max})");
@@ -131,15 +190,17 @@ async fn collect(
     Ok(Request::from_parts(head, Full::new(body)))
 }
 
-struct Unary<F, Req, Res> {
+struct Unary<F, T, Req, Res> {
     answer: Option<F>,
+    turn: Option<T>,
     share: Share,
-    room: Arc<Semaphore>,
+    shared: Shared,
     types: PhantomData<fn(Req) -> Res>,
 }
 
-impl<F, Fut, Req, Res> UnaryService<Req> for Unary<F, Req, Res>
+impl<F, T, Fut, Req, Res> UnaryService<Req> for Unary<F, T, Req, Res>
 where
+    T: Send + 'static,
     Req: Message + Default + 'static,
     Res: Message + Default + 'static,
     F: FnOnce(Req) -> Fut + Send + 'static,
@@ -153,10 +214,12 @@ where
             return Box::pin(async { Err(called_twice()) });
         };
         let answer = answer(request.into_inner());
-        let (share, room) = (self.share.clone(), Arc::clone(&self.room));
+        let (turn, share, shared) = (self.turn.take(), self.share.clone(), self.shared.clone());
         Box::pin(async move {
             let response = answer.await?;
-            share.take(&room, response.encoded_len()).await?;
+            // Others are answered while this one waits for those who do not read.
+            drop(turn);
+            share.take(&shared, response.encoded_len()).await?;
             Ok(tonic::Response::new(response))
         })
     }
@@ -180,7 +243,7 @@ where
 
     fn call(&mut self, request: tonic::Request<Req>) -> Self::Future {
         let answer = self.answer.take().ok_or_else(called_twice);
-        std::future::ready(answer.map(|answer| tonic::Response::new(answer(request.into_inner()))))
+        ready(answer.map(|answer| tonic::Response::new(answer(request.into_inner()))))
     }
 }
 
@@ -204,7 +267,7 @@ where
     fn call(&mut self, request: tonic::Request<Streaming<Req>>) -> Self::Future {
         let answer = self.answer.take().ok_or_else(called_twice);
         let (sender, responses) = mpsc::channel(self.responses_max);
-        std::future::ready(answer.map(|answer| {
+        ready(answer.map(|answer| {
             let running = Some(Box::pin(answer(request.into_inner(), sender)));
             tonic::Response::new(Driven { running, responses })
         }))

@@ -13,9 +13,12 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
+use super::calls::refusal;
 use super::pages;
 use super::routes::Routes;
+use super::shared::Shared;
 use super::stall::{Observed, Streams};
+use crate::error::EtcdError;
 use crate::limits::{
     FIRST_REQUEST_TIME_MAX, HEADER_BYTES_MAX, PING_INTERVAL, PING_TIME_MAX, RESETS_MAX,
     SEND_BUFFER_BYTES, STREAMS_MAX, WINDOW_BYTES,
@@ -27,6 +30,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let has_request = Arc::new(AtomicBool::new(false));
+    let builder = builder(routes.shared.clone());
     let service = service_fn({
         let has_request = Arc::clone(&has_request);
         move |request: Request<Incoming>| {
@@ -35,7 +39,6 @@ where
             async move { Ok::<_, Infallible>(answer(routes, request).await) }
         }
     });
-    let builder = builder();
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
@@ -52,8 +55,8 @@ where
     }
 }
 
-fn builder() -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(Streams);
+fn builder(shared: Shared) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(Streams(shared));
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -78,8 +81,11 @@ async fn answer(routes: Routes, request: Request<Incoming>) -> Response<Observed
     let media = request.headers().get(CONTENT_TYPE);
     let is_call = media.is_some_and(|media| media.as_bytes().starts_with(b"application/grpc"));
     if is_call && routes.has_calls {
-        return Observed::response(routes.answer(request).await);
+        let Some(call) = routes.shared.open_call() else {
+            return Observed::response(refusal(EtcdError::TooManyRequests.into()), None);
+        };
+        return Observed::response(routes.answer(request).await, Some(call));
     }
     let page = pages::answer(&routes.engine, request.method(), request.uri().path());
-    Observed::response(page)
+    Observed::response(page, None)
 }

@@ -3,11 +3,13 @@
 mod calls;
 mod connection;
 mod listener;
+mod many_keys;
 mod pages;
 mod routes;
 mod shared;
 mod stall;
 mod tls;
+mod unfinished;
 
 pub(crate) use listener::connection_slots;
 pub use listener::{BindError, Listener};

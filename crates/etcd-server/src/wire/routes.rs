@@ -8,7 +8,8 @@ use hyper::body::Incoming;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::calls::{refusal, server_stream, stream, unary};
+use super::calls::{refusal, server_stream, stream, unary, unary_beside};
+use super::many_keys::{self, Prepared};
 use super::shared::Shared;
 use crate::engine::Engine;
 use crate::error::EtcdError;
@@ -47,13 +48,23 @@ impl Routes {
         let (engine, shared) = (self.engine.clone(), &self.shared);
         let max = self.message_bytes_max();
         match call {
-            "Range" => unary(request, max, shared, |req| engine.range(req)).await,
+            "Range" => self.range(request).await,
             "Put" => unary(request, max, shared, |req| engine.put(req)).await,
             "DeleteRange" => unary(request, max, shared, |req| engine.delete_range(req)).await,
             "Txn" => unary(request, max, shared, |req| engine.txn(req)).await,
             "Compact" => unary(request, max, shared, |req| engine.compact_range(req)).await,
             _ => unknown(call),
         }
+    }
+
+    async fn range(&self, request: Request<Incoming>) -> Response<Body> {
+        let (engine, shared) = (self.engine.clone(), self.shared.clone());
+        let prepared = Prepared::default();
+        let filled = prepared.clone();
+        let answer = move |req| many_keys::range(engine, req, shared, filled);
+        let max = self.message_bytes_max();
+        let response = unary_beside(request, max, &self.shared, answer).await;
+        prepared.into_response(response)
     }
 
     async fn lease(self, call: &str, request: Request<Incoming>) -> Response<Body> {
@@ -81,7 +92,9 @@ impl Routes {
             "Hash" => unary(request, max, shared, |req| engine.hash(req)).await,
             "HashKV" => unary(request, max, shared, |req| engine.hash_kv(req)).await,
             "MoveLeader" => unary(request, max, shared, |req| engine.move_leader(req)).await,
-            "Snapshot" => server_stream(request, max, |req| snapshot::stream(engine, req)).await,
+            "Snapshot" => {
+                server_stream(request, max, shared, |req| snapshot::stream(engine, req)).await
+            }
             _ => unknown(call),
         }
     }
@@ -128,12 +141,16 @@ impl Routes {
     }
 
     async fn keep_alive(self, request: Request<Incoming>) -> Response<Body> {
+        let Ok(slot) = self.engine.keep_alive_streams.clone().try_acquire_owned() else {
+            return refusal(EtcdError::TooManyRequests.into());
+        };
         let max = self.message_bytes_max();
         let engine = self.engine;
         let renew = |mut requests: tonic::Streaming<LeaseKeepAliveRequest>,
                      responses: tokio::sync::mpsc::Sender<
             Result<LeaseKeepAliveResponse, Status>,
         >| async move {
+            let _slot = slot;
             while let Some(Ok(req)) = requests.next().await {
                 if responses.send(Ok(engine.lease_keep_alive(req))).await.is_err() {
                     return;

@@ -11,14 +11,16 @@ use bytes::Bytes;
 use http::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::rt::Executor;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::shared::Shared;
 use crate::error::EtcdError;
 use crate::limits::{
-    LONG_RESPONSE_BYTES, RESPONSE_STALL_MAX, RESPONSE_WAIT_MAX, RESPONSES_BYTES_MAX,
+    LONG_RESPONSE_BYTES, RESPONSE_STALL_MAX, RESPONSE_STALL_SHORT, RESPONSE_WAIT_MAX,
+    RESPONSES_KILOBYTES_MAX,
 };
 
 const KILOBYTE: usize = 1 << 10;
@@ -42,41 +44,55 @@ thread_local! {
 pub(crate) struct Share(Arc<OnceLock<OwnedSemaphorePermit>>);
 
 impl Share {
+    /// Returns the share of a response that has its room.
+    pub(crate) fn of(room: OwnedSemaphorePermit) -> Self {
+        Self(Arc::new(OnceLock::from(room)))
+    }
+
     /// Waits until there is room for a response of so many bytes.
-    pub(crate) async fn take(&self, all: &Arc<Semaphore>, bytes: usize) -> Result<(), Status> {
-        if bytes < LONG_RESPONSE_BYTES {
-            return Ok(());
+    pub(crate) async fn take(&self, shared: &Shared, bytes: usize) -> Result<(), EtcdError> {
+        if bytes >= LONG_RESPONSE_BYTES {
+            let _ = self.0.set(take_room(shared, bytes).await?);
         }
-        let kilobytes = u32::try_from(bytes / KILOBYTE).unwrap_or(u32::MAX);
-        let taking = Arc::clone(all).acquire_many_owned(kilobytes);
-        match timeout(RESPONSE_WAIT_MAX, taking).await {
-            Ok(Ok(permit)) => {
-                let _ = self.0.set(permit);
-                Ok(())
-            }
-            Ok(Err(_)) => Err(EtcdError::Stopped.into()),
-            Err(_) => Err(EtcdError::TooManyRequests.into()),
-        }
+        Ok(())
     }
 }
 
-/// Returns the bound of the bytes of all long responses.
-pub(crate) fn response_room() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(RESPONSES_BYTES_MAX / KILOBYTE))
+/// Waits until there is room for a response of so many bytes. Those who read nothing give theirs up.
+pub(crate) async fn take_room(
+    shared: &Shared,
+    bytes: usize,
+) -> Result<OwnedSemaphorePermit, EtcdError> {
+    let kilobytes = (bytes / KILOBYTE).min(RESPONSES_KILOBYTES_MAX);
+    let kilobytes = u32::try_from(kilobytes).unwrap_or(u32::MAX);
+    let room = || Arc::clone(&shared.response_room);
+    if let Ok(permit) = room().try_acquire_many_owned(kilobytes) {
+        return Ok(permit);
+    }
+    let _wanted = shared.want_room();
+    match timeout(RESPONSE_WAIT_MAX, room().acquire_many_owned(kilobytes)).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) => Err(EtcdError::Stopped),
+        Err(_) => Err(EtcdError::TooManyRequests),
+    }
 }
 
-/// A body that says what it waits for, and keeps its share until it ends.
+/// A body that says what it waits for, and keeps its share and the place of its call until it ends.
 pub(crate) struct Observed {
     body: Body,
     _share: Option<Share>,
+    _call: Option<OwnedSemaphorePermit>,
 }
 
 impl Observed {
-    pub(crate) fn response(response: Response<Body>) -> Response<Observed> {
+    pub(crate) fn response(
+        response: Response<Body>,
+        call: Option<OwnedSemaphorePermit>,
+    ) -> Response<Observed> {
         LAST_POLL.set(Some(Waiting::ForClient));
         let (mut head, body) = response.into_parts();
         let share = head.extensions.remove::<Share>();
-        Response::from_parts(head, Observed { body, _share: share })
+        Response::from_parts(head, Observed { body, _share: share, _call: call })
     }
 }
 
@@ -104,27 +120,36 @@ impl HttpBody for Observed {
 }
 
 /// Runs the streams of HTTP/2 connections.
-#[derive(Clone, Copy)]
-pub(crate) struct Streams;
+#[derive(Clone)]
+pub(crate) struct Streams(pub Shared);
 
 impl<F> Executor<F> for Streams
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
+        let shared = self.0.clone();
         tokio::spawn(async move {
             let mut stream = Box::pin(stream);
-            let mut stalled = None;
+            let mut stall = None;
             // Dropping the stream resets it.
-            poll_fn(|cx| poll(stream.as_mut(), &mut stalled, cx)).await;
+            poll_fn(|cx| poll(stream.as_mut(), &mut stall, &shared, cx)).await;
         });
     }
+}
+
+/// A client that does not read.
+struct Stall {
+    since: Instant,
+    /// When to look again whether others need the room.
+    timer: Pin<Box<Sleep>>,
 }
 
 /// Polls a stream. Also ready if its client has read nothing for too long.
 fn poll(
     stream: Pin<&mut impl Future<Output = ()>>,
-    stalled: &mut Option<Pin<Box<Sleep>>>,
+    stall: &mut Option<Stall>,
+    shared: &Shared,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
     LAST_POLL.set(None);
@@ -132,12 +157,20 @@ fn poll(
         return Poll::Ready(());
     }
     match LAST_POLL.take() {
-        Some(Waiting::ForClient) => *stalled = Some(Box::pin(sleep(RESPONSE_STALL_MAX))),
-        Some(Waiting::ForServer) => *stalled = None,
+        Some(Waiting::ForClient) => {
+            let timer = Box::pin(sleep(RESPONSE_STALL_SHORT));
+            *stall = Some(Stall { since: Instant::now(), timer });
+        }
+        Some(Waiting::ForServer) => *stall = None,
         None => {}
     }
-    let Some(stalled) = stalled else { return Poll::Pending };
-    stalled.as_mut().poll(cx).map(|()| {
-        tracing::debug!("client reads nothing; resetting its stream");
-    })
+    let Some(Stall { since, timer }) = stall else { return Poll::Pending };
+    while timer.as_mut().poll(cx).is_ready() {
+        if since.elapsed() >= RESPONSE_STALL_MAX || shared.is_short_of_room() {
+            tracing::debug!("client reads nothing; resetting its stream");
+            return Poll::Ready(());
+        }
+        timer.as_mut().reset(Instant::now() + RESPONSE_STALL_SHORT);
+    }
+    Poll::Pending
 }
