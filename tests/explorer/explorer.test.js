@@ -163,6 +163,47 @@ test('the history has all revisions and their differences', async () => {
   await tab.see('main', '/ 7');
 });
 
+test('an expression is evaluated over the object, with its cost', async () => {
+  await tab.go('#/object/-/configmaps/shop/settings/cel');
+  const type = (text) => tab.page.evaluate((value) => {
+    const input = document.querySelector('.expression');
+    input.value = value;
+    input.dispatchEvent(new Event('input'));
+  }, text);
+  await tab.until('the input', () => document.querySelector('.expression') !== null);
+  await type('object.data.a == "4"');
+  await tab.see('.status', 'bool · cost 4 / 1,000,000');
+  await tab.see('.line', 'true');
+  await type('self.metadata.labels.missing');
+  await tab.see('.line', 'no such key: labels');
+  await type('object.');
+  await tab.see('.line', 'Syntax error');
+  await type('object.data.map(k, k)');
+  await tab.see('.line', '- a');
+  await tab.shot('cel');
+});
+
+test('a namespace is shown as it was after each change', async () => {
+  await all.api.send('POST', '/api/v1/namespaces', { metadata: { name: 'harbour' } });
+  const maps = '/api/v1/namespaces/harbour/configmaps';
+  await all.api.send('POST', maps, { metadata: { name: 'tide' }, data: { level: 'low' } });
+  await all.api.send('PATCH', `${maps}/tide`, { data: { level: 'high' } }, 'application/merge-patch+json');
+  await all.api.send('DELETE', `${maps}/tide`);
+  await tab.go('#/timeline?ns=harbour');
+  await tab.see('.status', 'ConfigMap tide deleted');
+  await tab.see('.line.removed', '- ConfigMap tide');
+  await tab.page.keyboard.press('ArrowLeft');
+  await tab.see('.status', 'ConfigMap tide changed');
+  await tab.see('.line.added', 'level: high');
+  await tab.see('.line.removed', 'level: low');
+  await tab.shot('timeline');
+  await tab.page.keyboard.press('ArrowLeft');
+  await tab.see('.status', 'ConfigMap tide created');
+  await tab.see('.line.added', '+ ConfigMap tide');
+  await tab.page.keyboard.press('Enter');
+  await tab.see('[role=tab][aria-selected=true]', 'History');
+});
+
 test('the managers of lines are beside them', async () => {
   await tab.go('#/object/-/configmaps/shop/settings/fields');
   await tab.see('.legend', 'keelson-explorer');
@@ -249,6 +290,7 @@ const PAGES = [
   ['#/', '.card'], ['#/list/-/pods?ns=shop', '.grid-row'], ['#/object/apps/deployments/shop/web/yaml', '.line'],
   ['#/object/-/configmaps/shop/settings/edit', '.editor'], ['#/object/-/configmaps/shop/settings/history', '.line'],
   ['#/object/-/configmaps/shop/settings/fields', '.blame'], ['#/object/apps/deployments/shop/web/relations', '.node'],
+  ['#/object/-/configmaps/shop/settings/cel', '.line'], ['#/timeline?ns=shop', '.line'],
   ['#/object/apps/deployments/shop/web/events', 'td'], ['#/access?verb=get&resource=pods', 'td'], ['#/rejected', '.card'],
   ['#/health', '.checks details'], ['#/schema/apps/deployments', '.schema-tree li'],
 ];

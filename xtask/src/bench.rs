@@ -4,11 +4,15 @@
 use crate::commands;
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const JSON: &str = "docs/perf/bench.json";
 const PAGE: &str = "docs/perf/bench.md";
+/// The figures of kube-apiserver, and the picture of both.
+const BESIDE_JSON: &str = "docs/perf/kube-apiserver.json";
+const PICTURE: &str = "docs/images/figures.svg";
 const SOAK_PAGE: &str = "docs/perf/soak.md";
 /// How long a soak lasts.
 const SOAK_SECONDS: &str = "1200";
@@ -62,7 +66,62 @@ pub fn run(args: &[String]) -> Result<()> {
     if let Some(file) = compare {
         show.args(["--compare", file]);
     }
-    fs::write(PAGE, format!("{HEAD}{}", commands::output(&mut show)?)).context(PAGE)
+    fs::write(PAGE, format!("{HEAD}{}", commands::output(&mut show)?)).context(PAGE)?;
+    beside(&programs)
+}
+
+/// Measures a stock kube-apiserver on a stock etcd, if `cargo xtask peers` has built them, and draws the
+/// picture of both. Without them the picture has kube-apiserver's last figures.
+fn beside(programs: &Programs) -> Result<()> {
+    let peers = Path::new("target/peers");
+    let (server, etcd) = (peers.join("kube-apiserver"), peers.join("etcd"));
+    if server.exists() && etcd.exists() {
+        let dir = std::env::temp_dir().join(format!("keelson-bench-etcd-{}", std::process::id()));
+        let listen = |port: u16| format!("http://127.0.0.1:{port}");
+        let [clients, members] = free_ports()?;
+        let (clients, members) = (listen(clients), listen(members));
+        let mut etcd = Command::new(&etcd);
+        etcd.arg("--data-dir").arg(&dir).args([
+            "--log-level=error",
+            "--listen-client-urls",
+            &clients,
+        ]);
+        etcd.args(["--advertise-client-urls", &clients, "--listen-peer-urls", &members]);
+        etcd.args(["--initial-advertise-peer-urls", &members]);
+        etcd.args(["--initial-cluster", &format!("default={members}")]);
+        let mut etcd = etcd.stdout(Stdio::null()).spawn().context("etcd")?;
+        let measured = measure_reference(programs, &server, &clients);
+        // Whatever the measurement says, etcd is stopped; it may have ended by itself.
+        let _ = etcd.kill();
+        let _ = etcd.wait();
+        fs::remove_dir_all(&dir).context("the folder of etcd")?;
+        fs::write(BESIDE_JSON, measured?).context(BESIDE_JSON)?;
+    }
+    let mut chart = Command::new(&programs.bench);
+    let picture = commands::output(chart.args(["chart", JSON, BESIDE_JSON]))?;
+    fs::write(PICTURE, picture).context(PICTURE)
+}
+
+/// Returns the figures of kube-apiserver as JSON.
+fn measure_reference(programs: &Programs, server: &Path, etcd_url: &str) -> Result<String> {
+    let args = format!(
+        "--etcd-servers {etcd_url} --secure-port {{port}} --cert-dir {{dir}}/certs \
+         --token-auth-file {{tokens}} --authorization-mode RBAC \
+         --service-account-issuer https://kubernetes.default.svc \
+         --service-account-key-file {{key}} --service-account-signing-key-file {{key}} \
+         --service-cluster-ip-range 10.0.0.0/24"
+    );
+    let mut bench = Command::new(&programs.bench);
+    bench.args(["run", "start", "create", "get", "patch", "apply", "list", "watch", "-o", "json"]);
+    bench.args(["--starts", "3", "--note", "kube-apiserver", "--spawn"]).arg(server);
+    commands::output(bench.args(["--spawn-args", &args]).stderr(Stdio::inherit()))
+}
+
+/// Returns two ports that nobody listens on.
+fn free_ports() -> Result<[u16; 2]> {
+    let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+    let [one, other] = &listeners;
+    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
 }
 
 /// Runs the soak and writes docs/perf/soak.md, also when the soak fails.

@@ -160,8 +160,10 @@ fn install(report: &mut Report) -> Result<()> {
         }
     }
     if !has("cargo-nextest") {
+        // Not optimised, it is there minutes earlier, and starts tests as fast.
         say("installing cargo-nextest")?;
-        if step("cargo", &["install", "--locked", "--quiet", "cargo-nextest"]).is_err() {
+        let installed = step("cargo", &["install", "--debug", "--locked", "--quiet", "cargo-nextest"]);
+        if installed.is_err() {
             report.not_run.push("cargo-nextest; the tests ran with cargo test".to_owned());
         }
     }

@@ -1,6 +1,6 @@
 //! [`Audit`]: the policy and the backends of a server.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Entry};
 use crate::encoded::Encoded;
 use crate::event::Event;
 use crate::level::{Level, Stage};
@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::policy::{Policy, RequestConfig};
 use arc_swap::ArcSwap;
 use keelson_auth::{Attributes, User};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -25,6 +26,13 @@ pub struct Audit {
     backends: Vec<Backend>,
     metrics: Arc<Metrics>,
     late: Arc<Semaphore>,
+}
+
+/// What the backends store of an event.
+pub struct Prepared {
+    stage: Stage,
+    /// One of each backend, in their order; `None`: too large for it.
+    entries: SmallVec<[Option<Entry>; 2]>,
 }
 
 /// A backend in the mode blocking-strict has not stored an event.
@@ -56,20 +64,22 @@ impl Audit {
         (config.level > Level::None).then_some(config)
     }
 
-    /// Stores an event, unless its stage is left out. Returns when the backends that block have
-    /// stored it. Only of the first stage does a failure end the request.
-    pub async fn process(&self, config: RequestConfig, event: &Event) -> Result<(), NotStored> {
+    /// Makes what the backends store of an event; `None` if the policy leaves its stage out.
+    pub fn prepare(&self, config: RequestConfig, event: &Event) -> Option<Prepared> {
         if config.omit_stages.contains(event.stage) {
-            return Ok(());
+            return None;
         }
         self.metrics.events.increment();
         let encoded = Encoded::new(event);
-        let prepare = |backend: &Backend| backend.prepare(&encoded);
-        let entries: Vec<_> = self.backends.iter().map(prepare).collect();
-        // What it holds must not be shared with other threads, as the rest of this future is.
-        drop(encoded);
+        let entries = self.backends.iter().map(|backend| backend.prepare(&encoded)).collect();
+        Some(Prepared { stage: event.stage, entries })
+    }
+
+    /// Stores an event. Returns when the backends that block have stored it. Only of the first stage
+    /// does a failure end the request.
+    pub async fn store(&self, prepared: Prepared) -> Result<(), NotStored> {
         let mut is_stored = true;
-        for (backend, entry) in self.backends.iter().zip(entries) {
+        for (backend, entry) in self.backends.iter().zip(prepared.entries) {
             if let Some(entry) = entry {
                 is_stored &= backend.store(entry).await;
             }
@@ -77,24 +87,27 @@ impl Audit {
         if is_stored {
             return Ok(());
         }
-        if event.stage == Stage::RequestReceived {
+        if prepared.stage == Stage::RequestReceived {
             self.metrics.rejected.increment();
         }
         Err(NotStored)
     }
 
     /// Stores the events of a request that does not wait for it any more, in their order.
-    pub fn process_later(self: &Arc<Audit>, config: RequestConfig, events: Vec<Event>) {
+    pub fn store_later(self: &Arc<Audit>, events: Vec<Prepared>) {
         let permit = self.late.clone().try_acquire_owned();
         let (Ok(permit), Ok(runtime)) = (permit, tokio::runtime::Handle::try_current()) else {
-            self.backends.iter().for_each(|backend| backend.count_lost(events.len() as u64));
+            for Prepared { entries, .. } in events {
+                let lost = self.backends.iter().zip(entries);
+                lost.for_each(|(backend, entry)| backend.count_lost(entry));
+            }
             return;
         };
         let audit = self.clone();
         runtime.spawn(async move {
-            for event in &events {
+            for event in events {
                 // The backend has logged a failure.
-                let _ = audit.process(config, event).await;
+                let _ = audit.store(event).await;
             }
             drop(permit);
         });

@@ -87,6 +87,15 @@ pub(crate) struct Entry {
     lost: u64,
 }
 
+/// How often a backend is written to.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Time between two writes.
+    pause: Duration,
+    /// Maximum events of one write.
+    events_max: usize,
+}
+
 enum Sink {
     Log(LogFile),
     Webhook(Webhook),
@@ -170,9 +179,11 @@ impl Backend {
         }
     }
 
-    /// Counts events that could not even be given to the backend.
-    pub(crate) fn count_lost(&self, events: u64) {
-        self.target.lose(Plugin::Buffered, 0, events, "too many requests end at once");
+    /// Counts an event that is not even given to the backend.
+    pub(crate) fn count_lost(&self, entry: Option<Entry>) {
+        if let Some(entry) = entry {
+            self.target.lose(Plugin::Buffered, entry.lost, 1, "too many requests end at once");
+        }
     }
 
     /// Stores what is buffered, for at most `time_max`.
@@ -239,6 +250,15 @@ impl Sink {
         match self {
             Sink::Log(log) => log.format(),
             Sink::Webhook(_) => Format::Item,
+        }
+    }
+
+    /// Returns the pace of a log: how its lines are written cannot be seen in it, so they may be
+    /// written together, whatever the size of a batch.
+    fn pace(&self) -> Option<Pace> {
+        match self {
+            Sink::Log(_) => Some(log_file::PACE),
+            Sink::Webhook(_) => None,
         }
     }
 

@@ -9,6 +9,9 @@ use std::cell::OnceCell;
 /// What begins the JSON of an event that stands alone.
 const KIND: &[u8] = b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",";
 
+/// Room for the JSON of an event without objects.
+const EVENT_BYTES: usize = 1024;
+
 /// The form of an event's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -52,7 +55,13 @@ impl<'e> Encoded<'e> {
 fn text(event: &Event, format: Format, item: impl FnOnce() -> Bytes) -> Bytes {
     match format {
         Format::Item => item(),
-        Format::Json => line_of(&item()),
+        Format::Json => {
+            let mut line = Vec::with_capacity(EVENT_BYTES);
+            line.extend_from_slice(KIND);
+            event.write_members(&mut line);
+            line.push(b'\n');
+            Bytes::from(line)
+        }
         Format::Legacy => {
             let mut line = legacy::line(event);
             line.push('\n');
@@ -62,19 +71,10 @@ fn text(event: &Event, format: Format, item: impl FnOnce() -> Bytes) -> Bytes {
 }
 
 fn item(event: &Event) -> Bytes {
-    let mut out = vec![];
-    event.write_item(&mut out);
+    let mut out = Vec::with_capacity(EVENT_BYTES);
+    out.push(b'{');
+    event.write_members(&mut out);
     Bytes::from(out)
-}
-
-/// Returns the line of an event in a log.
-fn line_of(item: &[u8]) -> Bytes {
-    let members = item.strip_prefix(b"{").unwrap_or(item);
-    let mut line = Vec::with_capacity(KIND.len() + members.len() + 1);
-    line.extend_from_slice(KIND);
-    line.extend_from_slice(members);
-    line.push(b'\n');
-    Bytes::from(line)
 }
 
 #[cfg(test)]

@@ -97,9 +97,10 @@ impl ResponseStatus {
 }
 
 impl Event {
-    /// Appends the event as JSON, without `kind` and `apiVersion`: an item of an `EventList`.
-    pub fn write_item(&self, out: &mut Vec<u8>) {
-        let mut object = Writer::begin(out);
+    /// Appends the members of the event as JSON and the brace that ends it, without `kind` and
+    /// `apiVersion`, which items of an `EventList` do not have.
+    pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
+        let mut object = Writer::members(out);
         object.text("level", self.level.name());
         object.text("auditID", &self.audit_id);
         object.text("stage", self.stage.name());
@@ -140,7 +141,9 @@ impl Event {
         if !self.annotations.is_empty() {
             object.nested("annotations", |out| {
                 let mut annotations = Writer::begin(out);
-                self.annotations.iter().for_each(|(key, value)| annotations.text(key, value));
+                for (key, value) in &self.annotations {
+                    annotations.any(key, |out| json::write_string(value, out));
+                }
                 annotations.end();
             });
         }
@@ -189,7 +192,7 @@ fn write_user(user: &User, out: &mut Vec<u8>) {
         object.nested("extra", |out| {
             let mut object = Writer::begin(out);
             for (key, values) in extra {
-                object.nested(key, |out| write_texts(values.iter(), out));
+                object.any(key, |out| write_texts(values.iter(), out));
             }
             object.end();
         });
@@ -217,6 +220,11 @@ struct Writer<'o> {
 impl<'o> Writer<'o> {
     fn begin(out: &'o mut Vec<u8>) -> Writer<'o> {
         out.push(b'{');
+        Writer::members(out)
+    }
+
+    /// Writes into an object that has begun, and has no member or ends with a comma.
+    fn members(out: &'o mut Vec<u8>) -> Writer<'o> {
         Writer { out, is_first: true }
     }
 
@@ -224,29 +232,43 @@ impl<'o> Writer<'o> {
         self.out.push(b'}');
     }
 
-    fn nested(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    fn separate(&mut self) {
         if !self.is_first {
             self.out.push(b',');
         }
         self.is_first = false;
+    }
+
+    /// Writes a member whose name has no character that JSON escapes.
+    fn nested(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
+        self.separate();
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        write(self.out);
+    }
+
+    /// Writes a member with any name.
+    fn any(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        self.separate();
         json::write_string(name, self.out);
         self.out.push(b':');
         write(self.out);
     }
 
-    fn text(&mut self, name: &str, text: &str) {
+    fn text(&mut self, name: &'static str, text: &str) {
         self.nested(name, |out| json::write_string(text, out));
     }
 
     /// Writes a text unless it is empty.
-    fn filled(&mut self, name: &str, text: &str) {
+    fn filled(&mut self, name: &'static str, text: &str) {
         if !text.is_empty() {
             self.text(name, text);
         }
     }
 
     /// Writes a list of texts unless it is empty.
-    fn texts<T: AsRef<str>>(&mut self, name: &str, texts: impl Iterator<Item = T>) {
+    fn texts<T: AsRef<str>>(&mut self, name: &'static str, texts: impl Iterator<Item = T>) {
         let mut texts = texts.peekable();
         if texts.peek().is_some() {
             self.nested(name, |out| write_texts(texts, out));

@@ -15,7 +15,7 @@ mod metrics;
 mod policy;
 mod request;
 
-pub use audit::{Audit, NotStored};
+pub use audit::{Audit, NotStored, Prepared};
 pub use backend::{
     Backend, Batching, LogFile, LogFileOptions, Mode, Truncation, Webhook, WebhookOptions,
 };

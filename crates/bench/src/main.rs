@@ -4,6 +4,7 @@ mod accounts;
 mod api_request;
 mod bodies;
 mod budget;
+mod chart;
 mod client;
 mod definitions;
 mod drive;
@@ -56,6 +57,8 @@ enum Command {
     Run(Box<Run>),
     /// Show a result that was saved as JSON.
     Show(Show),
+    /// Draw two results side by side, as SVG.
+    Chart(Chart),
 }
 
 /// Flags of `run`.
@@ -83,8 +86,8 @@ pub struct Run {
     /// `growth` and `etcd` start one for each store that they fill.
     #[arg(long, value_name = "PROGRAM")]
     spawn: Option<PathBuf>,
-    /// Arguments of that program; {dir}, {port} and {tokens} stand for a folder, a port and a token
-    /// file.
+    /// Arguments of that program; {dir}, {port}, {tokens} and {key} stand for a folder, a port, a token
+    /// file and a private key.
     #[arg(
         long,
         value_name = "ARGS",
@@ -142,6 +145,14 @@ pub struct Run {
     /// Output format.
     #[arg(short, long, value_enum, default_value = "table")]
     output: table::Format,
+}
+
+#[derive(Debug, clap::Args)]
+struct Chart {
+    /// Result of Keelson as JSON.
+    ours: PathBuf,
+    /// Result of kube-apiserver as JSON.
+    theirs: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -327,6 +338,9 @@ fn main() -> Result<()> {
             let ours = Report::load(&show.file)?;
             let other = show.compare.as_deref().map(Report::load).transpose()?;
             write(&table::render(&ours, show.output, other.as_ref())?)
+        }
+        Command::Chart(files) => {
+            write(&chart::draw(&Report::load(&files.ours)?, &Report::load(&files.theirs)?)?)
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::client::{ApiRequest, Client};
 use crate::process::Processes;
 use crate::target::{Target, Trust};
 use anyhow::{Context, Result, bail};
+use rcgen::KeyPair;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +23,7 @@ const TOKEN: &str = "bench";
 pub struct Program {
     /// The executable.
     pub path: PathBuf,
-    /// The arguments, with the placeholders `{dir}`, `{port}` and `{tokens}`.
+    /// The arguments, with the placeholders `{dir}`, `{port}`, `{tokens}` and `{key}`.
     pub args: String,
     /// Whether to use HTTP/2.
     pub http2: bool,
@@ -64,10 +65,13 @@ impl SpawnedServer {
     async fn start_in(program: &Program, dir: TempDir) -> Result<SpawnedServer> {
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
+        let key = dir.path().join("signing.key");
+        std::fs::write(&key, KeyPair::generate()?.serialize_pem())?;
         let [port] = free_ports()?;
         let fill = |word: &str| {
             word.replace("{dir}", &dir.path().display().to_string())
                 .replace("{tokens}", &tokens.display().to_string())
+                .replace("{key}", &key.display().to_string())
                 .replace("{port}", &port.to_string())
         };
         let url = format!("https://127.0.0.1:{port}");

@@ -33,6 +33,7 @@ mod front_proxy;
 mod in_process_admission;
 mod kubeconfig;
 mod kubelets;
+pub mod playground;
 mod private_files;
 mod reloads;
 mod server;

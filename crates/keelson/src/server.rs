@@ -16,7 +16,7 @@ use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
 use crate::trace_export::TraceExport;
-use crate::{election, encryption, event_ttl, files, simulation_admin};
+use crate::{election, encryption, event_ttl, files, playground, simulation_admin};
 use arc_swap::ArcSwap;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_aggregation::Probes;
@@ -206,7 +206,8 @@ impl Builder {
         }
         let encryption = EncryptionAdmin::new(backend, registry.clone(), self.event_ttl);
         let simulated = self.simulation.iter().flat_map(simulation_admin::paths);
-        encryption.paths().into_iter().chain(simulated).collect()
+        let playground = self.explorer.then(playground::path);
+        encryption.paths().into_iter().chain(simulated).chain(playground).collect()
     }
 
     /// Starts to record requests: as audit events, and as spans.

@@ -24,8 +24,8 @@ pub fn paths(simulation: &Simulation) -> Vec<ExtraPath> {
             let shown = Ok(status(&read));
             Box::pin(async move { shown })
         }),
-        ExtraPath::post(CLOCK_PATH, move |query| {
-            let answer = change(&changed.clock, query).map(|()| status(&changed));
+        ExtraPath::post(CLOCK_PATH, move |request| {
+            let answer = change(&changed.clock, request.query).map(|()| status(&changed));
             Box::pin(async move { answer })
         }),
         ExtraPath::post(PORTS_PATH, move |query| {

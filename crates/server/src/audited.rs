@@ -5,8 +5,8 @@ use crate::response_object;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, Uri};
 use keelson_audit::{
-    Audit, Event, Level, NotStored, ObjectReference, RequestConfig, ResponseStatus, Stage,
-    request_uri, source_addresses, user_agent,
+    Audit, Event, Level, NotStored, ObjectReference, Prepared, RequestConfig, ResponseStatus,
+    Stage, request_uri, source_addresses, user_agent,
 };
 use keelson_auth::{Annotations, Attributes, User};
 use keelson_meta::time::GoDuration;
@@ -109,8 +109,10 @@ impl AuditedRequest {
 
     /// Stores the first event. A request whose event is not stored must not go on.
     pub async fn received(&self) -> Result<(), NotStored> {
-        let event = self.state().event.clone();
-        let stored = self.audit.process(self.config, &event).await;
+        let Some(prepared) = self.audit.prepare(self.config, &self.state().event) else {
+            return Ok(());
+        };
+        let stored = self.audit.store(prepared).await;
         if stored.is_err() {
             self.state().progress = Progress::Complete;
         }
@@ -201,12 +203,13 @@ impl AuditedRequest {
     /// Stores an event of the response. That it may not be stored is no concern of the client: his
     /// request has been done.
     async fn process(&self, stage: Stage, progress: Progress) {
-        let event = self.reach(stage, progress);
-        let _ = self.audit.process(self.config, &event).await;
+        if let Some(prepared) = self.reach(stage, progress) {
+            let _ = self.audit.store(prepared).await;
+        }
     }
 
-    /// Returns the event of a stage that is reached now.
-    fn reach(&self, stage: Stage, progress: Progress) -> Event {
+    /// Makes the event of a stage that is reached now, if it has one.
+    fn reach(&self, stage: Stage, progress: Progress) -> Option<Prepared> {
         let annotations = self.annotations.list();
         let now = self.registry.clock.now();
         let latency = self.started.elapsed();
@@ -219,7 +222,7 @@ impl AuditedRequest {
         if stage == Stage::ResponseComplete && !self.is_long_running && latency > LATENCY_MIN {
             event.annotations.insert(LATENCY, GoDuration::from(latency).to_string().into());
         }
-        event.clone()
+        self.audit.prepare(self.config, event)
     }
 }
 
@@ -238,11 +241,11 @@ impl Drop for AuditedRequest {
                 ..ResponseStatus::default()
             });
             if self.is_long_running {
-                events.push(self.reach(Stage::ResponseStarted, Progress::Started));
+                events.extend(self.reach(Stage::ResponseStarted, Progress::Started));
             }
         }
-        events.push(self.reach(Stage::ResponseComplete, Progress::Complete));
-        self.audit.process_later(self.config, events);
+        events.extend(self.reach(Stage::ResponseComplete, Progress::Complete));
+        self.audit.store_later(events);
     }
 }
 

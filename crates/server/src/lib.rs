@@ -82,7 +82,7 @@ mod websocket;
 
 pub use app::{App, State};
 pub use browsers::{BrowserOptions, CrossOrigins};
-pub use extra_paths::{ExtraAnswer, ExtraPath};
+pub use extra_paths::{ExtraAnswer, ExtraPath, ExtraRequest};
 pub use fairness::FairnessSource;
 pub use health::Health;
 pub use kubelets::KubeletAccess;

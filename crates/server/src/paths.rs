@@ -5,16 +5,18 @@ use crate::app::App;
 use crate::body::Body;
 use crate::component_pages;
 use crate::discovery;
+use crate::extra_paths::ExtraRequest;
 use crate::fairness;
 use crate::health_checks;
 use crate::metrics::{self, RequestLabels};
 use crate::metrics_page;
 use crate::negotiate::{self, Encoding};
+use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use bytes::Bytes;
 use http::{Method, header};
-use keelson_meta::{Failure, Status, Value, value};
+use keelson_meta::{Failure, Status, Str, Value, value};
 use keelson_schema::json;
 use keelson_schema::openapi::OpenApi;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ pub(crate) async fn answer(
     app: &Arc<App>,
     head: &RequestHead,
     path: &str,
+    user: &Str,
+    body: &mut RequestBody,
 ) -> Result<Reply, Failure> {
     if let Some(reply) = health_checks::answer(app, head, path) {
         return Ok(reply);
@@ -66,19 +70,28 @@ pub(crate) async fn answer(
             let body = Body::Whole(Some(metrics_page::slis(app).into()));
             Ok(respond::with_body(200, metrics::MEDIA_TYPE, body))
         }
-        _ => extra(app, head, path).await,
+        _ => extra(app, head, path, user, body).await,
     }
 }
 
 /// Responds with what the program adds.
-async fn extra(app: &App, head: &RequestHead, path: &str) -> Result<Reply, Failure> {
+async fn extra(
+    app: &App,
+    head: &RequestHead,
+    path: &str,
+    user: &Str,
+    body: &mut RequestBody,
+) -> Result<Reply, Failure> {
     let mut paths = app.extra_paths.iter();
-    match paths.find(|extra| extra.path == path && extra.method == head.method) {
-        Some(extra) => {
-            Ok(respond::value(head, 200, Encoding::Json, &(extra.answer)(&head.query).await?))
-        }
-        None => Ok(respond::no_such_page()),
-    }
+    let found = paths.find(|extra| extra.path == path && extra.method == head.method);
+    let Some(extra) = found else { return Ok(respond::no_such_page()) };
+    // The memory of the body stays reserved until the response is known.
+    let (body, _held) = match extra.has_body {
+        true => body.read(app.limits.body_bytes_max, &app.state.bodies).await?,
+        false => (Bytes::new(), None),
+    };
+    let request = ExtraRequest { query: &head.query, user, body };
+    Ok(respond::value(head, 200, Encoding::Json, &(extra.answer)(&request).await?))
 }
 
 /// Removes the slashes at the end of a path that its handler ignores: all below `/api`, `/apis` and

@@ -591,7 +591,8 @@ impl Resolved<'_> {
                 if let Some(labels) = paths::request_labels(head, path) {
                     context.measure(metrics, &labels, head);
                 }
-                let answer = Box::pin(paths::answer(app, head, path));
+                let user = &permit.user().name;
+                let answer = Box::pin(paths::answer(app, head, path, user, body));
                 return Ok(Outcome::Reply(answer.await?));
             }
         };

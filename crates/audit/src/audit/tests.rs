@@ -46,7 +46,10 @@ fn audit(mode: Mode, truncation: Option<Truncation>, folder: &Path) -> (Audit, P
 
 async fn send(audit: &Audit, event: &Event) -> bool {
     let config = audit.evaluate(&Attributes::default(), None).expect("an audited request");
-    audit.process(config, event).await.is_ok()
+    match audit.prepare(config, event) {
+        Some(prepared) => audit.store(prepared).await.is_ok(),
+        None => true,
+    }
 }
 
 /// Returns the ids in a log, with its notes: `e1`, `e2 truncated`, `e3 lost=2`.

@@ -2,69 +2,68 @@
 
 use super::throttle::Throttle;
 use super::{Batching, Entry, Target};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Maximum length of all events that wait or are being stored. Upstream bounds their number only.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
-/// Maximum of a buffer's number of events: what a channel of tokio can have.
-const BUFFER_EVENTS_MAX: usize = Semaphore::MAX_PERMITS;
 
 /// Events that wait in a buffer.
 pub(super) struct Batches {
-    buffer: mpsc::Sender<Entry>,
-    load: Arc<Load>,
+    buffer: Arc<Buffer>,
     stop: watch::Sender<bool>,
     /// The loop that stores the events.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The events that wait or are being stored.
-#[derive(Default)]
-struct Load {
-    events: AtomicUsize,
-    bytes: AtomicUsize,
+/// The buffer between the requests and the loop. The loop is woken by the first event and by the one
+/// that makes a batch full, not by each.
+struct Buffer {
+    waiting: Mutex<Waiting>,
+    /// Wakes the loop.
+    changed: Notify,
+    /// Maximum events that wait.
+    events_max: usize,
+    /// Events that are a full batch.
+    batch_events: usize,
+    /// Maximum length of a batch.
+    batch_bytes_max: usize,
 }
 
-impl Load {
-    fn remove(&self, events: usize, bytes: usize) {
-        self.events.fetch_sub(events, Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
+#[derive(Default)]
+struct Waiting {
+    entries: VecDeque<Entry>,
+    /// The length of `entries`.
+    bytes: usize,
+    /// Events that are being stored, and their length.
+    stored_events: usize,
+    stored_bytes: usize,
+    is_closed: bool,
 }
 
 impl Batches {
     /// Starts the loop that stores events together, at most `bytes_max` bytes of them.
     pub fn start(target: Arc<Target>, batching: Batching, bytes_max: usize) -> Batches {
-        let events_max = batching.buffer_events_max.clamp(1, BUFFER_EVENTS_MAX);
-        let (buffer, receiver) = mpsc::channel(events_max);
+        let buffer = Arc::new(Buffer {
+            waiting: Mutex::default(),
+            changed: Notify::new(),
+            events_max: batching.buffer_events_max.max(1),
+            batch_events: batching.batch_events_max,
+            batch_bytes_max: bytes_max,
+        });
         let (stop, stopped) = watch::channel(false);
-        let load: Arc<Load> = Arc::default();
-        let batcher = Batcher { receiver, kept: None, stopped, bytes_max, batching };
-        let task = tokio::spawn(run(batcher, target, load.clone()));
-        Batches { buffer, load, stop, task: Mutex::new(Some(task)) }
+        let batcher = Batcher { buffer: buffer.clone(), stopped, batching };
+        let task = tokio::spawn(run(batcher, target));
+        Batches { buffer, stop, task: Mutex::new(Some(task)) }
     }
 
     /// Adds an event, or returns it with why it is lost.
     pub fn add(&self, entry: Entry) -> Result<(), (Entry, &'static str)> {
-        let length = entry.text.len();
-        let before = self.load.bytes.fetch_add(length, Ordering::Relaxed);
-        self.load.events.fetch_add(1, Ordering::Relaxed);
-        let is_full = before.saturating_add(length) > BUFFER_BYTES_MAX && before > 0;
-        let sent =
-            if is_full { Err(TrySendError::Full(entry)) } else { self.buffer.try_send(entry) };
-        let lost = match sent {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Full(entry)) => (entry, "audit buffer queue blocked"),
-            Err(TrySendError::Closed(entry)) => (entry, "audit backend shut down"),
-        };
-        self.load.remove(1, length);
-        Err(lost)
+        self.buffer.add(entry)
     }
 
     /// Stores what waits, for at most `time_max`. Returns the number of events that are left.
@@ -76,18 +75,81 @@ impl Batches {
         {
             task.abort();
         }
-        self.load.events.swap(0, Ordering::Relaxed)
+        let mut waiting = self.buffer.waiting();
+        waiting.is_closed = true;
+        let left = waiting.entries.len() + waiting.stored_events;
+        *waiting = Waiting { is_closed: true, ..Waiting::default() };
+        left
+    }
+}
+
+impl Buffer {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, entry: Entry) -> Result<(), (Entry, &'static str)> {
+        let mut waiting = self.waiting();
+        if waiting.is_closed {
+            return Err((entry, "audit backend shut down"));
+        }
+        let before = waiting.bytes + waiting.stored_bytes;
+        let length = entry.text.len();
+        let is_full = before.saturating_add(length) > BUFFER_BYTES_MAX && before > 0;
+        if is_full || waiting.entries.len() >= self.events_max {
+            return Err((entry, "audit buffer queue blocked"));
+        }
+        waiting.bytes += length;
+        waiting.entries.push_back(entry);
+        let wakes = waiting.entries.len() == 1 || self.is_batch(&waiting);
+        drop(waiting);
+        if wakes {
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Returns whether what waits is a full batch.
+    fn is_batch(&self, waiting: &Waiting) -> bool {
+        waiting.entries.len() >= self.batch_events || waiting.bytes >= self.batch_bytes_max
+    }
+
+    /// Takes the first events, at most `events_max`.
+    fn take(&self, waiting: &mut Waiting, events_max: usize) -> Vec<Entry> {
+        let mut bytes = 0;
+        let mut batch = vec![];
+        while batch.len() < events_max
+            && let Some(next) = waiting.entries.front()
+            && (batch.is_empty() || bytes + next.text.len() <= self.batch_bytes_max)
+            && let Some(entry) = waiting.entries.pop_front()
+        {
+            bytes += entry.text.len();
+            batch.push(entry);
+        }
+        waiting.bytes -= bytes;
+        waiting.stored_events += batch.len();
+        waiting.stored_bytes += bytes;
+        batch
+    }
+
+    /// Records that a batch is stored, or lost.
+    fn end(&self, events: usize, bytes: usize) {
+        let mut waiting = self.waiting();
+        waiting.stored_events = waiting.stored_events.saturating_sub(events);
+        waiting.stored_bytes = waiting.stored_bytes.saturating_sub(bytes);
     }
 }
 
 /// Stores batch after batch until the buffer is closed and empty.
-async fn run(mut batcher: Batcher, target: Arc<Target>, load: Arc<Load>) {
-    let throttle = batcher.batching.throttle;
-    let mut throttle = throttle.map(|(per_second, burst)| Throttle::new(per_second, burst));
+async fn run(batcher: Batcher, target: Arc<Target>) {
+    let mut throttle =
+        batcher.batching.throttle.map(|(per_second, burst)| Throttle::new(per_second, burst));
     let started = Instant::now();
+    let pace = target.sink.pace().filter(|_| throttle.is_none());
+    let events_max = pace.map_or(0, |pace| pace.events_max).max(batcher.batching.batch_events_max);
     let at_once_max = target.sink.batches_at_once();
     let mut running = JoinSet::new();
-    while let Some(batch) = batcher.next().await {
+    while let Some(batch) = batcher.next(events_max).await {
         if let Some(throttle) = &mut throttle {
             let wait = throttle.take(started.elapsed());
             batcher.unless_stopped(sleep(wait)).await;
@@ -95,75 +157,63 @@ async fn run(mut batcher: Batcher, target: Arc<Target>, load: Arc<Load>) {
         while running.len() >= at_once_max {
             running.join_next().await;
         }
-        let (target, load) = (target.clone(), load.clone());
+        let (target, buffer) = (target.clone(), batcher.buffer.clone());
         running.spawn(async move {
             let (events, bytes) = (batch.len(), batch.iter().map(|entry| entry.text.len()).sum());
             target.write(batch).await;
-            load.remove(events, bytes);
+            buffer.end(events, bytes);
         });
+        if let Some(pace) = pace {
+            batcher.unless_stopped(sleep(pace.pause)).await;
+        }
     }
     while running.join_next().await.is_some() {}
 }
 
 /// Takes batches out of the buffer.
 struct Batcher {
-    receiver: mpsc::Receiver<Entry>,
-    /// An event for which the batch before had no room.
-    kept: Option<Entry>,
+    buffer: Arc<Buffer>,
     stopped: watch::Receiver<bool>,
-    bytes_max: usize,
     batching: Batching,
 }
 
 impl Batcher {
-    /// Returns the next batch: a full one, or what came in time. `None` at the end.
-    async fn next(&mut self) -> Option<Vec<Entry>> {
-        let first = match self.kept.take() {
-            Some(kept) => kept,
-            None => self.first().await?,
-        };
-        let until = Instant::now() + self.batching.wait;
-        let mut bytes = first.text.len();
-        let mut batch = vec![first];
-        while batch.len() < self.batching.batch_events_max {
-            let Some(entry) = self.within(until).await else { break };
-            if bytes + entry.text.len() > self.bytes_max {
-                self.kept = Some(entry);
-                break;
+    /// Returns the next batch, of at most `events_max` events: a full one, or what came in time. At the
+    /// stop the buffer is closed, and what it has is taken. `None` at the end.
+    async fn next(&self, events_max: usize) -> Option<Vec<Entry>> {
+        let mut until = None;
+        loop {
+            let is_stopped = *self.stopped.borrow();
+            {
+                let mut waiting = self.buffer.waiting();
+                waiting.is_closed |= is_stopped;
+                let is_empty = waiting.entries.is_empty();
+                if is_empty && is_stopped {
+                    return None;
+                }
+                let is_late = until.is_some_and(|until| Instant::now() >= until);
+                if !is_empty && (is_stopped || is_late || self.buffer.is_batch(&waiting)) {
+                    return Some(self.buffer.take(&mut waiting, events_max));
+                }
+                if !is_empty && until.is_none() {
+                    until = Some(Instant::now() + self.batching.wait);
+                }
             }
-            bytes += entry.text.len();
-            batch.push(entry);
-        }
-        Some(batch)
-    }
-
-    /// Waits for an event. When the server stops, the buffer is closed and what it has is taken.
-    async fn first(&mut self) -> Option<Entry> {
-        let mut stopped = self.stopped.clone();
-        tokio::select! {
-            biased;
-            entry = self.receiver.recv() => return entry,
-            _ = stopped.wait_for(|stop| *stop) => {}
-        }
-        self.receiver.close();
-        self.receiver.recv().await
-    }
-
-    /// Waits for an event until the batch has waited long enough, or the server stops.
-    async fn within(&mut self, until: Instant) -> Option<Entry> {
-        if let Ok(entry) = self.receiver.try_recv() {
-            return Some(entry);
-        }
-        let mut stopped = self.stopped.clone();
-        let receiver = &mut self.receiver;
-        let wait = async {
-            tokio::select! {
-                biased;
-                entry = receiver.recv() => entry,
-                _ = stopped.wait_for(|stop| *stop) => None,
+            let changed = self.buffer.changed.notified();
+            match until {
+                None => self.unless_stopped(changed).await,
+                Some(until) => {
+                    let late = sleep_until(until);
+                    let next = async {
+                        tokio::select! {
+                            () = changed => {}
+                            () = late => {}
+                        }
+                    };
+                    self.unless_stopped(next).await;
+                }
             }
-        };
-        timeout_at(until, wait).await.ok().flatten()
+        }
     }
 
     /// Waits, but no longer than the server runs.

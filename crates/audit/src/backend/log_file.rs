@@ -1,6 +1,7 @@
 //! [`LogFile`]: the file or stream that events are written to, by a thread of its own, in the order in
 //! which they come.
 
+use super::Pace;
 use super::rotation::{RotatedFile, Rotation};
 use crate::encoded::Format;
 use bytes::Bytes;
@@ -9,11 +10,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum writes that wait for the thread; their senders wait, too.
 const WRITES_MAX: usize = 1024;
+/// Nobody waits for events in batches: for so long their lines are gathered.
+pub(super) const PACE: Pace = Pace { pause: Duration::from_millis(5), events_max: WRITES_MAX };
 /// The path of standard output.
 const STDOUT: &str = "-";
 
@@ -42,8 +45,66 @@ pub struct LogFile {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Writes one line.
-type Output = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
+/// Where the lines go.
+enum Output {
+    /// Standard output, and the lines that are not written yet.
+    Stdout(Vec<u8>),
+    File(RotatedFile),
+}
+
+impl Output {
+    /// Adds a line. It is written at the latest by [`Output::flush`].
+    fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        match self {
+            Output::Stdout(lines) => {
+                lines.extend_from_slice(line);
+                Ok(())
+            }
+            Output::File(file) => file.add(line),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Output::Stdout(lines) => {
+                let mut out = io::stdout().lock();
+                let written = out.write_all(lines).and_then(|()| out.flush());
+                lines.clear();
+                written
+            }
+            Output::File(file) => file.flush(),
+        }
+    }
+
+    /// Returns why a line is never written.
+    fn refuses(&self, line: &[u8]) -> Option<String> {
+        match self {
+            Output::Stdout(_) => None,
+            Output::File(file) => file.refuses(line),
+        }
+    }
+
+    /// Writes what waits together. Each hears whether its own lines are written; an error of the file
+    /// may have cut any of them.
+    fn write(&mut self, writes: &mut Vec<LogWrite>) {
+        let mut failure = None;
+        let mut refused = vec![];
+        for write in writes.iter() {
+            let why = write.texts.iter().find_map(|text| self.refuses(text));
+            if why.is_none() {
+                let added = write.texts.iter().try_for_each(|text| self.add(text));
+                failure = failure.or(added.err());
+            }
+            refused.push(why);
+        }
+        let failure = failure.or(self.flush().err()).map(|error| error.to_string());
+        for (write, why) in writes.drain(..).zip(refused) {
+            let why = why.or_else(|| failure.clone());
+            // Whoever does not wait any more does not need to know.
+            let _ = write.done.send(why.map_or(Ok(()), Err));
+        }
+    }
+}
 
 /// Lines to write.
 struct LogWrite {
@@ -55,12 +116,8 @@ impl LogFile {
     /// Opens the file and starts the thread.
     pub fn open(options: LogFileOptions) -> io::Result<LogFile> {
         let format = options.format;
-        let mut output: Output = if options.path.as_os_str() == STDOUT {
-            Box::new(|text| {
-                let mut out = io::stdout().lock();
-                out.write_all(text)?;
-                out.flush()
-            })
+        let mut output = if options.path.as_os_str() == STDOUT {
+            Output::Stdout(vec![])
         } else {
             let rotation = Rotation {
                 bytes: options.rotate_bytes,
@@ -68,15 +125,13 @@ impl LogFile {
                 backups_max: options.backups_max,
                 compresses: options.compresses,
             };
-            let mut file = RotatedFile::open(options.path, rotation, now)?;
-            Box::new(move |text| file.write(text))
+            Output::File(RotatedFile::open(options.path, rotation, now)?)
         };
         let (writes, mut receiver) = mpsc::channel::<LogWrite>(WRITES_MAX);
         let run = move || {
-            while let Some(LogWrite { texts, done }) = receiver.blocking_recv() {
-                let result = texts.iter().try_for_each(|text| output(text));
-                // Whoever does not wait any more does not need to know.
-                let _ = done.send(result.map_err(|error| error.to_string()));
+            let mut waiting = vec![];
+            while receiver.blocking_recv_many(&mut waiting, WRITES_MAX) > 0 {
+                output.write(&mut waiting);
             }
         };
         let thread = thread::Builder::new().name("audit-log".to_owned()).spawn(run)?;

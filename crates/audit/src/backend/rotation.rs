@@ -7,6 +7,7 @@ use keelson_meta::Timestamp;
 use keelson_meta::time::GoDuration;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::mem;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
@@ -16,6 +17,8 @@ const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const COMPRESSED: &str = ".gz";
 const DAY_NANOS: i64 = 86_400_000_000_000;
+/// Length of lines that is written at once.
+const LINES_BYTES: usize = 64 << 10;
 /// Maximum files of one moment.
 const SAME_NAMES_MAX: u32 = 1000;
 
@@ -39,6 +42,8 @@ pub(super) struct RotatedFile {
     now: fn() -> Timestamp,
     file: File,
     size: u64,
+    /// Lines that are not written yet.
+    lines: Vec<u8>,
     /// Whether the last line may be cut off, because a write failed.
     is_torn: bool,
     cleaning: Option<JoinHandle<()>>,
@@ -57,30 +62,48 @@ impl RotatedFile {
         let file = open(&path)?;
         let size = file.metadata()?.len();
         let is_torn = size > 0 && !ends_with_newline(&path)?;
-        let mut opened = RotatedFile { path, rotation, now, file, size, is_torn, cleaning: None };
+        let mut opened =
+            RotatedFile { path, rotation, now, file, size, lines: vec![], is_torn, cleaning: None };
         opened.clean_up();
         Ok(opened)
     }
 
-    /// Writes a line, into a new file if it has no room in this one.
-    pub fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        let length = line.len() as u64;
+    /// Returns why a line is never written.
+    pub fn refuses(&self, line: &[u8]) -> Option<String> {
+        let (length, bytes_max) = (line.len() as u64, self.rotation.bytes);
+        (bytes_max > 0 && length > bytes_max)
+            .then(|| format!("write length {length} exceeds maximum file size {bytes_max}"))
+    }
+
+    /// Adds a line, into a new file if it has no room in this one. It is written at the latest by
+    /// [`RotatedFile::flush`].
+    pub fn add(&mut self, line: &[u8]) -> io::Result<()> {
         let bytes_max = self.rotation.bytes;
-        if bytes_max > 0 && length > bytes_max {
-            let why = format!("write length {length} exceeds maximum file size {bytes_max}");
-            return Err(io::Error::other(why));
-        }
-        if bytes_max > 0 && self.size > 0 && self.size + length > bytes_max {
+        let before = self.size + self.lines.len() as u64;
+        if bytes_max > 0 && before > 0 && before + line.len() as u64 > bytes_max {
+            self.flush()?;
             self.rotate()?;
         }
+        self.lines.extend_from_slice(line);
+        if self.lines.len() >= LINES_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes the lines that were added. After an error they are gone, and the last one may be cut.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.lines.is_empty() {
+            return Ok(());
+        }
+        let lines = mem::take(&mut self.lines);
         if self.is_torn {
             self.file.write_all(b"\n")?;
             self.size += 1;
         }
         self.is_torn = true;
-        self.file.write_all(line)?;
+        self.file.write_all(&lines)?;
         self.is_torn = false;
-        self.size += length;
+        self.size += lines.len() as u64;
+        self.lines = lines;
+        self.lines.clear();
         Ok(())
     }
 

@@ -17,11 +17,12 @@ import * as access from './pages/access.js';
 import * as rejected from './pages/rejected.js';
 import * as health from './pages/health.js';
 import * as schemaPage from './pages/schema.js';
+import * as timeline from './pages/timeline.js';
 
 const REFRESH_MS = 10_000;
 const THEME_KEY = 'keelson.theme';
 const THEMES = ['auto', 'light', 'dark'];
-const PAGES = { '': overview, list, object, access, rejected, health, schema: schemaPage };
+const PAGES = { '': overview, list, object, access, rejected, health, timeline, schema: schemaPage };
 
 const app = document.getElementById('app');
 const main = h('main', { id: 'main', tabindex: -1 });
@@ -57,7 +58,7 @@ function header() {
     h('a', { class: 'skip', href: '#main', onclick: (event) => { event.preventDefault(); main.focus(); } }, t('skip')),
     h('a', { class: 'brand', href: '#/' }, h('img', { src: 'icon.svg', alt: '', width: 20, height: 20 }), 'Keelson'),
     h('nav', { 'aria-label': t('pages') },
-      link('', 'resources'), link('access', 'whoMay'), link('rejected', 'whyNot', count), link('health', 'health')),
+      link('', 'resources'), link('timeline', 'timeline'), link('access', 'whoMay'), link('rejected', 'whyNot', count), link('health', 'health')),
     h('div', { class: 'tools' },
       namespaceSelect(),
       button(':', () => palette.open(), { title: t('goTo'), 'aria-label': t('goTo') }),

@@ -2,6 +2,7 @@
 
 use crate::http::{Client, Server};
 use keelson::Keelson;
+use serde_json::json;
 use std::io::Read;
 
 /// Sends a request without credentials and returns the whole response in lower case.
@@ -30,12 +31,21 @@ fn the_explorer_is_served_only_if_wanted() {
     // Only the files: the API wants credentials as before.
     assert!(anonymous(&client, "GET /api/v1/secrets").starts_with("http/1.1 403 "));
     assert!(index(&client).contains("\"/ui/\""));
+    // The playground reads nothing, but it computes: it wants a right.
+    assert!(anonymous(&client, "POST /keelson/cel").starts_with("http/1.1 403 "));
+    let asked = json!({"expression": "object.a + 1", "object": {"a": 1}});
+    let evaluated = client.call("POST", "/keelson/cel", "application/json", Some(&asked));
+    assert_eq!((evaluated.status, &evaluated.body["value"]), (200, &json!(2)), "{evaluated:?}");
+    let empty = client.call("POST", "/keelson/cel", "application/json", Some(&json!({})));
+    assert_eq!((empty.status, &empty.body["reason"]), (400, &json!("BadRequest")), "{empty:?}");
     server.stop();
 
     let server = Server::start_plain(bare());
     let client = server.client();
     assert!(anonymous(&client, "GET /ui/").starts_with("http/1.1 403 "));
     assert_eq!(client.get("/ui/").status, 404);
+    let absent = client.call("POST", "/keelson/cel", "application/json", Some(&asked));
+    assert_eq!(absent.status, 404, "{absent:?}");
     assert!(!index(&client).contains("/ui/"));
     server.stop();
 }

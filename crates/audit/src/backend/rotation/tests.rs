@@ -32,11 +32,17 @@ fn texts(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
+fn write_line(file: &mut RotatedFile, line: &str) {
+    assert_eq!(file.refuses(line.as_bytes()), None);
+    file.add(line.as_bytes()).expect("a line");
+    file.flush().expect("a write");
+}
+
 fn write(rotation: Rotation, lines: &[&str], folder: &Path) {
     let path = folder.join("audit.log");
     let mut file = RotatedFile::open(path, rotation, noon).expect("a log");
     for line in lines {
-        file.write(line.as_bytes()).expect("a write");
+        write_line(&mut file, line);
         if let Some(cleaning) = file.cleaning.take() {
             cleaning.join().expect("the thread of the rotation");
         }
@@ -96,11 +102,25 @@ fn a_line_longer_than_a_file_is_refused_and_a_torn_line_ended() {
     let path = folder.path().join("deep/er/audit");
     let rotation = Rotation { bytes: 20, ..Rotation::default() };
     let mut file = RotatedFile::open(path.clone(), rotation, noon).expect("a log");
-    let refused = file.write(&[b'x'; 21]).expect_err("a long line");
-    assert_eq!(refused.to_string(), "write length 21 exceeds maximum file size 20");
-    file.write(b"half").expect("a write");
+    let refused = file.refuses(&[b'x'; 21]);
+    assert_eq!(refused.as_deref(), Some("write length 21 exceeds maximum file size 20"));
+    write_line(&mut file, "half");
     drop(file);
     let mut file = RotatedFile::open(path.clone(), rotation, noon).expect("a log");
-    file.write(b"next\n").expect("a write");
+    write_line(&mut file, "next\n");
     assert_eq!(fs::read_to_string(path).expect("a text"), "half\nnext\n");
+}
+
+#[test]
+fn lines_written_together_are_those_of_single_writes() {
+    let (single, together) =
+        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let lines = ["aaa\n", "bbb\n", "cccc\n", "d\n", "eeeeeee\n"];
+    let rotation = Rotation { bytes: 8, ..Rotation::default() };
+    write(rotation, &lines, single.path());
+    let mut file =
+        RotatedFile::open(together.path().join("audit.log"), rotation, noon).expect("a log");
+    lines.iter().for_each(|line| file.add(line.as_bytes()).expect("a line"));
+    file.flush().expect("a write");
+    assert_eq!(files(together.path()), files(single.path()));
 }

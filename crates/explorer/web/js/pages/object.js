@@ -16,6 +16,7 @@ import * as relationsTab from './relations_tab.js';
 import * as eventsTab from './events_tab.js';
 import * as logsTab from './logs_tab.js';
 import * as execTab from './exec_tab.js';
+import * as celTab from './cel_tab.js';
 import * as definitionTab from './definition_tab.js';
 
 /** Tabs in their order: name, module, key, and whether a resource has it. */
@@ -28,6 +29,7 @@ const TABS = [
   ['events', eventsTab, 'v', () => true],
   ['logs', logsTab, 'l', (resource) => resource.subresources.includes('log') && resource.plural === 'pods'],
   ['exec', execTab, 'x', (resource) => resource.subresources.includes('exec') && resource.plural === 'pods'],
+  ['cel', celTab, 'p', () => true],
   ['definition', definitionTab, 's', (resource) => resource.plural === 'customresourcedefinitions'],
 ];
 

@@ -5,7 +5,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use keelson_meta::Status;
+use keelson_meta::{Status, Value};
 use std::io;
 
 /// The body of a response to the page.
@@ -38,10 +38,15 @@ pub fn plain(status: StatusCode, text: &'static str) -> Response<AnswerBody> {
 
 /// Returns the `Status` of a server that does not answer.
 pub fn unreachable(why: &str) -> Response<AnswerBody> {
+    json(StatusCode::SERVICE_UNAVAILABLE, &Status::unavailable(why).to_value())
+}
+
+/// Returns a response with JSON.
+pub fn json(status: StatusCode, value: &Value) -> Response<AnswerBody> {
     let mut text = vec![];
-    keelson_schema::json::write_value(&Status::unavailable(why).to_value(), &mut text);
+    keelson_schema::json::write_value(value, &mut text);
     let mut response = Response::new(whole(text.into()));
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    *response.status_mut() = status;
     let media_type = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, media_type);
     harden(response.headers_mut());

@@ -1,13 +1,16 @@
 //! The local server of `keelson ui`: HTTP/1.1 on a loopback address, for one person's browser.
 
-use super::answers::{AnswerBody, plain, whole};
+use super::answers::{AnswerBody, json, plain, whole};
 use super::forward::Forwarder;
 use super::gate::{Gate, Refusal};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use keelson::playground;
+use keelson_meta::{Status, Str};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +23,8 @@ const CONNECTIONS_MAX: usize = 256;
 const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
 /// Most bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of an expression with its object.
+const EXPRESSION_BYTES_MAX: usize = 4 << 20;
 /// Wait after the system has refused a connection, for example because too many files are open.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
@@ -79,8 +84,27 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<AnswerB
         return response;
     }
     match shared.gate.check_token(request.headers()) {
+        Ok(()) if path == playground::PATH && request.method() == Method::POST => {
+            evaluate(request).await
+        }
         Ok(()) => shared.forwarder.forward(request).await,
         Err(refusal) => refused(refusal),
+    }
+}
+
+/// Evaluates an expression in this process: the API server need not be able to.
+async fn evaluate(request: Request<Incoming>) -> Response<AnswerBody> {
+    let body = Limited::new(request.into_body(), EXPRESSION_BYTES_MAX).collect().await;
+    let evaluated = match body {
+        Ok(body) => playground::answer(Str::default(), body.to_bytes()).await,
+        Err(error) => Err(Status::bad_request(error.to_string())),
+    };
+    match evaluated {
+        Ok(value) => json(StatusCode::OK, &value),
+        Err(failure) => {
+            let status = StatusCode::from_u16(failure.code);
+            json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &failure.to_value())
+        }
     }
 }
 
