@@ -49,7 +49,7 @@ impl Connections for Streams {
             match asked {
                 Connection::Log(options) => self.log(registry, target, options).await,
                 Connection::Session(session, options) => {
-                    self.session(registry, target, session, options).await.map(Located::There)
+                    self.session(registry, target, session, options).await
                 }
                 Connection::Proxy { path } => {
                     let mut location = self.proxied(registry, target).await?;
@@ -97,7 +97,7 @@ impl Streams {
         target: &Target,
         session: Session,
         options: &Object,
-    ) -> Result<Location, Failure> {
+    ) -> Result<Located, Failure> {
         let pod = read_object(registry, target).await?;
         let place = match session {
             Session::PortForward => format!("/portForward/{}/{}", pod.namespace(), pod.name()),
@@ -114,10 +114,21 @@ impl Streams {
             }
             node => read_node(registry, node).await?,
         };
+        let simulated = registry.options.simulated_nodes.as_ref();
+        let has_ports = simulated.is_some_and(|nodes| nodes.has(&node) && nodes.has_ports(&pod));
+        if session == Session::PortForward && has_ports {
+            return match pod.str_at(&["status", "phase"]) {
+                "Running" => Ok(Located::SimulatedPorts(pod)),
+                phase => Err(Status::bad_request(format!(
+                    "pod {} is not running, its phase is {phase}",
+                    quote(pod.name())
+                ))),
+            };
+        }
         check_real(registry, &node)?;
         let node = self.kubelet(&node)?;
         let query = Some(session_query(session, options));
-        Ok(Location { path: place, query, ..node })
+        Ok(Located::There(Location { path: place, query, ..node }))
     }
 
     /// Finds the far side of a proxied request, without its path.

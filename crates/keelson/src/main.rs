@@ -1,6 +1,7 @@
 //! The `keelson` binary: commands, flags and logs.
 
 mod commands;
+mod documents;
 mod flags;
 mod stop_signals;
 mod version;

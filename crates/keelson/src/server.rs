@@ -473,7 +473,7 @@ impl Builder {
             conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress.clone()))),
             authorizer: Arc::new(self.authorization.authorizer(egress)?),
             event_ttl: self.event_ttl,
-            simulated_nodes: self.simulation.as_ref().map(|_| keelson_workloads::simulated_nodes()),
+            simulated_nodes: self.simulation.as_ref().map(keelson_workloads::simulated_nodes),
         })
     }
 

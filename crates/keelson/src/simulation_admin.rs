@@ -5,17 +5,20 @@ use keelson_meta::time::GoDuration;
 use keelson_meta::{Failure, Map, Status, Value};
 use keelson_registry::{Clock, SteppedClock};
 use keelson_server::{ExtraPath, Query};
-use keelson_workloads::Simulation;
+use keelson_workloads::{SimulatedPorts, Simulation};
 use std::time::Duration;
 
 /// The path of the status.
 pub const STATUS_PATH: &str = "/keelson/simulation";
 /// The path that changes the time: its parameters are `step`, a duration such as `36h`, and `rate`.
 pub const CLOCK_PATH: &str = "/keelson/simulation/clock";
+/// The path that registers what answers at a port of a pod: its parameters are `pod`, as `NAMESPACE/NAME`, `port`,
+/// and `to`, an address of the server's machine such as `127.0.0.1:8080`; without it, the port is removed.
+pub const PORTS_PATH: &str = "/keelson/simulation/ports";
 
 /// Returns the paths of the server.
 pub fn paths(simulation: &Simulation) -> Vec<ExtraPath> {
-    let (read, changed) = (simulation.clone(), simulation.clone());
+    let (read, changed, served) = (simulation.clone(), simulation.clone(), simulation.clone());
     vec![
         ExtraPath::get(STATUS_PATH, move |_| {
             let shown = Ok(status(&read));
@@ -23,6 +26,10 @@ pub fn paths(simulation: &Simulation) -> Vec<ExtraPath> {
         }),
         ExtraPath::post(CLOCK_PATH, move |request| {
             let answer = change(&changed.clock, request.query).map(|()| status(&changed));
+            Box::pin(async move { answer })
+        }),
+        ExtraPath::post(PORTS_PATH, move |query| {
+            let answer = register(&served.ports, query).map(|()| status(&served));
             Box::pin(async move { answer })
         }),
     ]
@@ -35,6 +42,27 @@ fn status(simulation: &Simulation) -> Value {
     shown.insert("rate", simulation.clock.rate());
     shown.insert("nodes", i64::try_from(simulation.nodes).unwrap_or(i64::MAX));
     Value::Object(shown)
+}
+
+/// Registers a port, or removes it.
+fn register(ports: &SimulatedPorts, query: &Query) -> Result<(), Failure> {
+    let invalid = |what: String| Status::bad_request(format!("invalid {what}"));
+    let pod = query.get("pod").and_then(|pod| pod.split_once('/'));
+    let (namespace, name) = pod
+        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
+        .ok_or_else(|| invalid("pod: it must be NAMESPACE/NAME".to_owned()))?;
+    let port = query.get("port").and_then(|port| port.parse::<u16>().ok());
+    let port = port.filter(|port| *port > 0);
+    let port = port.ok_or_else(|| invalid("port: it must be between 1 and 65535".to_owned()))?;
+    let place = (namespace, name, port);
+    let Some(to) = query.get("to") else {
+        return match ports.remove(place) {
+            true => Ok(()),
+            false => Err(Status::bad_request("nothing is registered for this port")),
+        };
+    };
+    let address = to.parse().map_err(|_| invalid("to: it must be IP:PORT".to_owned()))?;
+    ports.forward(place, address).map_err(|why| invalid(format!("to: {why}")))
 }
 
 /// Checks both parameters before either changes the clock.

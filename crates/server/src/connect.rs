@@ -11,6 +11,7 @@ use crate::request_head::RequestHead;
 use crate::request_info::Verb;
 use crate::resolve::ResolvedRoute;
 use crate::session;
+use crate::simulated_ports;
 use crate::traced;
 use keelson_auth::Permit;
 use keelson_meta::go_numbers::parse_uint;
@@ -50,9 +51,12 @@ pub(crate) async fn run(
     let mut options = session_options(head, &sub.kind)?;
     app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
     let asked = Connection::Session(session, &options);
-    let location = app.registry.locate(permit, target, asked).await?;
-    let Located::There(location) = location else {
-        return Err(Status::internal("a stream leads nowhere"));
+    let location = match app.registry.locate(permit, target, asked).await? {
+        Located::There(location) => location,
+        Located::SimulatedPorts(pod) => return simulated_ports::run(app, head, pod),
+        Located::Nothing | Located::Simulated(_) => {
+            return Err(Status::internal("a stream leads nowhere"));
+        }
     };
     let far_end = FarEnd::new(app, location)?;
     match session {

@@ -67,6 +67,7 @@ mod rewrite;
 pub mod route;
 mod session;
 mod simulated_log;
+mod simulated_ports;
 mod socket;
 mod stream_limit;
 mod tls;

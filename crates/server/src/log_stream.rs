@@ -39,6 +39,7 @@ pub(crate) async fn run(
         Located::Simulated(container) => {
             return simulated_log::run(app, head, target, container, &options).await;
         }
+        Located::SimulatedPorts(_) => return Err(Status::internal("a log has no ports")),
     };
     let far_end = FarEnd::new(app, location)?;
     let (parts, ()) = far_end.request(head, HeaderMap::new())?.into_parts();

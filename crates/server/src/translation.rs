@@ -13,7 +13,7 @@ use keelson_streams::translate::{OPENING_TIME_MAX, PING_PERIOD, Translator};
 use std::future::poll_fn;
 use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -231,7 +231,11 @@ fn receive(translator: &mut Translator, message: Received) -> io::Result<()> {
 
 /// Passes a SPDY connection on that a client tunnels through a WebSocket: each binary message is a
 /// piece of it.
-pub(crate) async fn run_tunnel(near: Near, far: Upgraded, mut shutdown: watch::Receiver<bool>) {
+pub(crate) async fn run_tunnel(
+    near: Near,
+    far: impl AsyncRead + AsyncWrite,
+    mut shutdown: watch::Receiver<bool>,
+) {
     let (mut sink, mut source) = websocket::socket(near, MESSAGE_BYTES_MAX).await.split();
     let (mut reader, mut writer) = tokio::io::split(far);
     let to_far = async {

@@ -12,6 +12,7 @@ mod daemonsets;
 mod dependents;
 mod deployments;
 mod ephemeral_volumes;
+mod healthy_node;
 mod history;
 mod job;
 mod node_lifecycle;
@@ -23,13 +24,18 @@ mod pod_facts;
 mod pod_garbage;
 mod pod_status;
 mod pods_by_node;
+mod ports;
 mod provisioner;
+mod random;
 mod replicasets;
 mod resource_claims;
 mod scheduler;
 mod service_addresses;
 mod simulation;
 mod sorted_pairs;
+mod stage_player;
+mod staged_nodes;
+mod stages;
 mod statefulsets;
 mod stored;
 mod taint_eviction;
@@ -39,7 +45,9 @@ mod volume_expander;
 mod volumes;
 
 pub use nodes::simulated_nodes;
+pub use ports::SimulatedPorts;
 pub use simulation::Simulation;
+pub use stages::StageFiles;
 
 use keelson_loops::{Controller, StandsFor};
 use keelson_registry::Registry;
@@ -105,7 +113,7 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("resourceclaim-controller", |context| Box::pin(resource_claims::run(context))),
     Controller::new("service-lb-controller", |context| Box::pin(service_addresses::run(context)))
         .stands_for(StandsFor::Nobody),
-    Controller::new("simulated-nodes", |context: Context| Box::pin(nodes::run(context)))
+    Controller::new("simulated-nodes", |context: Context| Box::pin(staged_nodes::run(context)))
         .stands_for(StandsFor::Nobody),
     Controller::new("simulated-provisioner", |context| Box::pin(provisioner::run(context)))
         .stands_for(StandsFor::Nobody),

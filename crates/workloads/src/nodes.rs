@@ -11,13 +11,12 @@ mod events;
 mod lease;
 mod logs;
 mod needs;
-mod node;
+pub(crate) mod node;
 mod pod;
 mod pod_facts;
-mod random;
 mod reports;
 mod script;
-mod state;
+pub(crate) mod state;
 
 pub use logs::simulated_nodes;
 pub(crate) use reports::Reports;
@@ -47,16 +46,41 @@ const EVENT_BATCHES_MAX: usize = 4_096;
 /// Nothing is due before the next change.
 const FOREVER: Option<Duration> = None;
 
-/// Runs until it is dropped.
-pub(crate) async fn run(context: crate::Context) {
-    let crate::Context { registry, simulation, reports } = context;
+/// What the nodes share with what runs beside them, and keep over a new start.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub state: Arc<Mutex<State>>,
+    events: mpsc::Sender<PodEvents>,
+}
+
+/// Returns the shared part, and what writes the events of pods until it is dropped.
+pub(crate) fn shared() -> (Shared, impl Future<Output = ()>) {
     let (events, received) = mpsc::channel(EVENT_BATCHES_MAX);
-    let state = Mutex::new(State::default());
-    let nodes = Nodes { registry: registry.clone(), events, simulation, reports, state };
-    tokio::select! {
-        () = control_loop::run(&registry, nodes) => {}
-        () = events::write(received) => {}
-    }
+    (Shared { state: Arc::default(), events }, events::write(received))
+}
+
+/// Runs the nodes until it is dropped. What Stages decide is left to them.
+pub(crate) async fn run(
+    context: &crate::Context,
+    shared: &Shared,
+    has_staged_nodes: bool,
+    has_staged_pods: bool,
+) {
+    lock_state(&shared.state).begin_again();
+    let nodes = Nodes {
+        registry: context.registry.clone(),
+        events: shared.events.clone(),
+        simulation: context.simulation.clone(),
+        reports: context.reports.clone(),
+        state: shared.state.clone(),
+        has_staged_nodes,
+        has_staged_pods,
+    };
+    control_loop::run(&context.registry, nodes).await;
+}
+
+fn lock_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a node knows when it looks at a pod.
@@ -71,7 +95,11 @@ struct Nodes {
     events: mpsc::Sender<PodEvents>,
     simulation: Arc<Simulation>,
     reports: Arc<Reports>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// Whether Stages write the status of nodes.
+    has_staged_nodes: bool,
+    /// Whether Stages say what pods do.
+    has_staged_pods: bool,
 }
 
 /// What is synced.
@@ -164,7 +192,7 @@ fn observe_pod(state: &mut State, entry: &Entry, queue: &mut Queue<Key>) {
 
 impl Nodes {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_state(&self.state)
     }
 
     fn observe_node(&self, state: &mut State, kind: &Kind, entry: &Entry, queue: &mut Queue<Key>) {
@@ -199,10 +227,17 @@ impl Nodes {
         let Some(entry) = self.registry.cached(&kind, "", name) else {
             let is_wanted = node::names(&self.simulation).any(|wanted| wanted == name);
             if is_wanted && !self.state().was_seen(name) {
-                client.create(&target, node::new(name, &self.simulation, now)).await?;
+                let mut new = node::new(name, &self.simulation, now);
+                if self.has_staged_nodes {
+                    new.object_mut("status").remove("conditions");
+                }
+                client.create(&target, new).await?;
             }
             return Ok(FOREVER);
         };
+        if self.has_staged_nodes {
+            return Ok(FOREVER);
+        }
         let mut object = kind.decode(&entry)?;
         if node::is_failed(&object) || !node::set_status(&mut object, &self.simulation, now) {
             return Ok(FOREVER);
@@ -220,6 +255,9 @@ impl Nodes {
 
     /// Brings the status of a pod up to date, or removes the pod.
     async fn sync_pod(&self, key: PodKey) -> Result<Option<Duration>, Failure> {
+        if self.has_staged_pods {
+            return Ok(FOREVER);
+        }
         let Some(kind) = self.registry.kind("", "pods") else { return Ok(FOREVER) };
         let Some(entry) = self.registry.cached(&kind, &key.0, &key.1) else { return Ok(FOREVER) };
         let facts = entry.field("spec.nodeName").and_then(|node| self.state().node(node));
@@ -338,7 +376,7 @@ async fn remove(
 }
 
 /// Returns a duration that is not negative.
-fn span(duration: GoDuration) -> Duration {
+pub(crate) fn span(duration: GoDuration) -> Duration {
     Duration::from_nanos(u64::try_from(duration.0).unwrap_or(0))
 }
 

@@ -1,5 +1,6 @@
 //! [`Simulation`]: what is simulated.
 
+use crate::{SimulatedPorts, StageFiles};
 use keelson_registry::SteppedClock;
 
 /// What is simulated.
@@ -21,6 +22,10 @@ pub struct Simulation {
     /// Whether nodes create events about pods (Pulled, Created, Started, Killing and so on). Without
     /// them a pod that starts costs three writes less.
     pub pod_events: bool,
+    /// Stages of files, which say what happens to objects instead of the rules of the simulation.
+    pub stages: StageFiles,
+    /// What answers at ports of pods. More can be registered while the server runs.
+    pub ports: SimulatedPorts,
 }
 
 impl Default for Simulation {
@@ -42,6 +47,8 @@ impl Default for Simulation {
             labels: vec![],
             capacity: capacity.map(|(name, amount)| (name.to_owned(), amount.to_owned())).into(),
             pod_events: true,
+            stages: StageFiles::default(),
+            ports: SimulatedPorts::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::output;
 use crate::flags::{SimulationCommand, SimulationFlags};
 use anyhow::{Result, anyhow};
-use keelson::{AdminClient, CLOCK_PATH, SIMULATION_PATH};
+use keelson::{AdminClient, CLOCK_PATH, PORTS_PATH, SIMULATION_PATH};
 use keelson_meta::Value;
 use keelson_meta::time::GoDuration;
 
@@ -21,6 +21,11 @@ pub fn run(command: &SimulationCommand) -> Result<()> {
         }
         SimulationCommand::Rate { rate, flags } => {
             let path = format!("{CLOCK_PATH}?rate={rate}");
+            (flags, runtime.block_on(client(flags)?.post(&path)))
+        }
+        SimulationCommand::Port { pod, port, to, flags } => {
+            let to = to.map_or_else(String::new, |to| format!("&to={to}"));
+            let path = format!("{PORTS_PATH}?pod={pod}&port={port}{to}");
             (flags, runtime.block_on(client(flags)?.post(&path)))
         }
     };

@@ -148,7 +148,9 @@ const SIMULATION_EXAMPLES: &str = "\
 Examples:
   keelson simulation status
   keelson simulation step 24h            tomorrow: what waits for a time before then happens now
-  keelson simulation rate 60             from now on, a minute passes in each second";
+  keelson simulation rate 60             from now on, a minute passes in each second
+  keelson simulation port default/web 80 127.0.0.1:8080
+                                         kubectl port-forward web 80 reaches what listens there";
 
 const LINT_EXAMPLES: &str = "\
 Examples:
@@ -393,6 +395,18 @@ pub enum SimulationCommand {
     Rate {
         /// Seconds of the cluster in one second, from 0.001 to 10000.
         rate: f64,
+        /// Which server, and the form of the output.
+        #[command(flatten)]
+        flags: SimulationFlags,
+    },
+    /// Let port-forward to a port of a simulated pod lead to an address of the server's machine.
+    Port {
+        /// The pod, which need not exist yet: NAMESPACE/NAME.
+        pod: String,
+        /// The port of the pod.
+        port: u16,
+        /// Where it leads, such as 127.0.0.1:8080 [default: nowhere any more].
+        to: Option<std::net::SocketAddr>,
         /// Which server, and the form of the output.
         #[command(flatten)]
         flags: SimulationFlags,

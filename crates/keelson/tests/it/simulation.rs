@@ -3,6 +3,7 @@
 mod clock;
 mod logs;
 mod nodes;
+mod stages;
 
 use crate::http::Server;
 use keelson::{AdmissionChain, Builder, Keelson, Simulation, SteppedClock};

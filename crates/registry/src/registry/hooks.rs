@@ -18,6 +18,7 @@ use keelson_schema::catalogue::Session;
 use keelson_store::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
+use tokio::io::DuplexStream;
 
 /// The hooks of all kinds.
 #[derive(Clone, Default)]
@@ -268,7 +269,23 @@ pub enum Located {
     There(Location),
     /// To a container on a simulated node: its log is told by [`SimulatedNodes::log`].
     Simulated(SimulatedContainer),
+    /// To ports of a pod on a simulated node, of which some are registered: [`SimulatedNodes::port`].
+    SimulatedPorts(Object),
 }
+
+/// A port of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodPort {
+    /// The namespace of the pod.
+    pub namespace: Str,
+    /// Its name.
+    pub pod: Str,
+    /// The number.
+    pub port: u16,
+}
+
+/// What answers the connections to a port.
+pub type PortHandler = Arc<dyn Fn(DuplexStream) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A container on a simulated node.
 #[derive(Clone, Debug)]
@@ -285,6 +302,10 @@ pub trait SimulatedNodes: Send + Sync {
     fn has(&self, node: &Object) -> bool;
     /// Returns what a container, or its previous run, is said to have logged. Fails as a kubelet does.
     fn log(&self, pod: &Object, container: &str, previous: bool) -> Result<SimulatedLog, Failure>;
+    /// Whether anything is registered for the ports of a pod.
+    fn has_ports(&self, pod: &Object) -> bool;
+    /// Returns what is registered for a port.
+    fn port(&self, port: &PodPort) -> Option<PortHandler>;
 }
 
 /// The log of a container on a simulated node.

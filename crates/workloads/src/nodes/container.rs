@@ -1,12 +1,13 @@
 //! [`Container`]: one container of a pod, its state as the status of the pod has it, and the steps from
 //! one state to the next.
 
+use super::after;
 use super::behavior::{self, Behavior};
 use super::events::PodEvent;
 use super::needs::Needs;
 use super::pod_facts::Started;
 use super::script::Ending;
-use super::{after, random};
+use crate::random;
 use keelson_meta::{Map, Object, Str, Timestamp, Value, value};
 use std::time::Duration;
 

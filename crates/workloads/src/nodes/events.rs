@@ -57,7 +57,7 @@ async fn record(client: &Client, node: &str, pod: &Object, event: &PodEvent) {
     let now = client.now().text();
     let PodEvent { is_warning, reason, field_path, message } = event;
     let facts = [pod.uid(), reason, field_path.as_str(), message.as_str()].join("\n");
-    let name = format!("{}.{}", pod.name(), super::random::hex(&facts, 16));
+    let name = format!("{}.{}", pod.name(), crate::random::hex(&facts, 16));
     let target = Target::of(&kind, pod.namespace(), &name);
     if client.registry.cached(&kind, pod.namespace(), &name).is_some() {
         let count = |live: Option<&Object>| {

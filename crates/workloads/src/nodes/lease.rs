@@ -47,6 +47,6 @@ impl Nodes {
 
 /// Returns the time of a node's first renewal, so that those of many nodes are spread.
 fn first_interval(name: &str) -> Duration {
-    let share = super::random::of_text(name) % 1_000;
+    let share = crate::random::of_text(name) % 1_000;
     RENEW_INTERVAL.mul_f64(0.5 + f64::from(u32::try_from(share).unwrap_or(0)) / 2_000.0)
 }

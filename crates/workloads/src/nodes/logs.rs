@@ -1,9 +1,10 @@
 //! What containers on simulated nodes are said to have logged: the lines of an annotation, and what
 //! the simulation did, which its status says.
 
+use crate::{SimulatedPorts, Simulation};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Object, Status, Timestamp, Value};
-use keelson_registry::hooks::{SimulatedLog, SimulatedNodes};
+use keelson_registry::hooks::{PodPort, PortHandler, SimulatedLog, SimulatedNodes};
 use std::sync::Arc;
 
 /// The annotation of a pod with the lines that its containers log when they start.
@@ -16,11 +17,13 @@ const CONTAINERS: [(&str, &str); 3] = [
 ];
 
 /// Returns the nodes that this crate simulates.
-pub fn simulated_nodes() -> Arc<dyn SimulatedNodes> {
-    Arc::new(Nodes)
+pub fn simulated_nodes(simulation: &Simulation) -> Arc<dyn SimulatedNodes> {
+    Arc::new(Nodes { ports: simulation.ports.clone() })
 }
 
-struct Nodes;
+struct Nodes {
+    ports: SimulatedPorts,
+}
 
 impl SimulatedNodes for Nodes {
     fn has(&self, node: &Object) -> bool {
@@ -29,6 +32,14 @@ impl SimulatedNodes for Nodes {
 
     fn log(&self, pod: &Object, container: &str, previous: bool) -> Result<SimulatedLog, Failure> {
         log(pod, container, previous)
+    }
+
+    fn has_ports(&self, pod: &Object) -> bool {
+        self.ports.has_any(pod.namespace(), pod.name())
+    }
+
+    fn port(&self, port: &PodPort) -> Option<PortHandler> {
+        self.ports.handler(port)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Node objects as kubelets write them: pure functions.
 
 use crate::Simulation;
+use crate::healthy_node::CONDITIONS;
 use keelson_meta::{Map, Object, Str, Timestamp, Value, value};
 
 /// The annotation of nodes that this program created.
@@ -36,7 +37,7 @@ pub fn is_failed(node: &Object) -> bool {
 fn number(name: &str) -> u32 {
     const OWN_MAX: u32 = 8_192;
     let own = name.strip_prefix(NAME).and_then(|number| number.parse::<u32>().ok());
-    let other = || OWN_MAX + u32::try_from(super::random::of_text(name) % 24_000).unwrap_or(0);
+    let other = || OWN_MAX + u32::try_from(crate::random::of_text(name) % 24_000).unwrap_or(0);
     own.filter(|number| *number < OWN_MAX).unwrap_or_else(other)
 }
 
@@ -47,7 +48,7 @@ pub fn pod_cidr(name: &str) -> String {
 }
 
 /// Returns the internal address of a node, in 172.16.0.0/12.
-fn address(name: &str) -> String {
+pub fn address(name: &str) -> String {
     let number = number(name) + 2;
     format!("172.{}.{}.{}", 16 + number / 65_536, number / 256 % 256, number % 256)
 }
@@ -129,7 +130,7 @@ pub fn set_status(node: &mut Object, simulation: &Simulation, now: Timestamp) ->
 }
 
 fn node_info(name: &str) -> Value {
-    let id = super::random::hex(name, 32);
+    let id = crate::random::hex(name, 32);
     let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
     value!({
         "architecture": "amd64", "bootID": (uuid.as_str()),
@@ -138,19 +139,6 @@ fn node_info(name: &str) -> Value {
         "operatingSystem": "linux", "osImage": "keelson simulation", "systemUUID": (uuid.as_str())
     })
 }
-
-/// The conditions of a healthy node: type, status, reason, message.
-const CONDITIONS: [(&str, &str, &str, &str); 4] = [
-    (
-        "MemoryPressure",
-        "False",
-        "KubeletHasSufficientMemory",
-        "kubelet has sufficient memory available",
-    ),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-];
 
 fn set_conditions(node: &mut Object, now: Timestamp) {
     let status = node.object_mut("status");

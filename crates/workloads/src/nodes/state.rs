@@ -85,6 +85,13 @@ const HOSTS: std::ops::RangeInclusive<u16> = 2..=254;
 const HOSTS_MAX: u16 = u16::MAX;
 
 impl State {
+    /// Forgets what is learned again when all objects are listed.
+    pub fn begin_again(&mut self) {
+        let seen = std::mem::take(&mut self.seen);
+        let started = std::mem::take(&mut self.started);
+        *self = State { seen, started, ..State::default() };
+    }
+
     pub fn node(&self, name: &str) -> Option<Arc<NodeFacts>> {
         self.nodes.get(name).cloned()
     }
@@ -202,7 +209,7 @@ impl State {
             return Some(Str::new(format!("{prefix}{host}")));
         }
         // Beyond 253 pods, addresses of 100.64.0.0/10 by node and number.
-        let number = super::random::of_text(prefix) % 64;
+        let number = crate::random::of_text(prefix) % 64;
         Some(Str::new(format!("100.{}.{}.{}", 64 + number, host / 256, host % 256)))
     }
 

@@ -1,10 +1,14 @@
 //! The flags of `keelson serve` that kube-apiserver does not have.
 
+use crate::documents::documents;
 use crate::flags::data_dir;
 use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
 use keelson_registry::SteppedClock;
-use keelson_workloads::Simulation;
+use keelson_schema::yaml;
+use keelson_workloads::{Simulation, StageFiles};
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -81,6 +85,13 @@ pub const GROUP: Group = Group {
              simulation changes it and steps the time while the server runs.",
         ),
         Flag::new(
+            "simulate-stages",
+            Kind::List,
+            "",
+            "With --simulate, files with Stages of KWOK, which say what happens to Pods, nodes and \
+             other objects. Those that are created as objects of the resource stages count, too.",
+        ),
+        Flag::new(
             "ui",
             Kind::Bool,
             "false",
@@ -93,6 +104,9 @@ pub const GROUP: Group = Group {
 /// The largest number of simulated nodes: that of the largest cluster that Kubernetes supports.
 const SIMULATED_NODES_MAX: i64 = 5_000;
 
+/// The largest file of Stages.
+const STAGES_BYTES_MAX: u64 = 4 << 20;
+
 fn apply_simulation(setup: &mut Setup<'_>) {
     let nodes = setup.values.int("simulate-nodes");
     if !(0..=SIMULATED_NODES_MAX).contains(&nodes) {
@@ -104,15 +118,56 @@ fn apply_simulation(setup: &mut Setup<'_>) {
     }
     if setup.values.bool("simulate") {
         let nodes = usize::try_from(nodes).unwrap_or_default();
-        setup.builder.simulation =
-            Some(Simulation { nodes, clock: SteppedClock::new(rate), ..Simulation::default() });
+        let (clock, stages) = (SteppedClock::new(rate), stages_of_files(setup));
+        setup.builder.simulation = Some(Simulation { nodes, clock, stages, ..Default::default() });
     } else {
-        for (flag, is_default) in [("nodes", nodes == 1), ("rate", rate == 1.0)] {
+        let no_stages = setup.values.list("simulate-stages").is_empty();
+        let flags = [("nodes", nodes == 1), ("rate", rate == 1.0), ("stages", no_stages)];
+        for (flag, is_default) in flags {
             if !is_default {
                 setup.fail(format!("--simulate-{flag}: it needs --simulate"));
             }
         }
     }
+}
+
+/// Reads the Stages of --simulate-stages. The log says which other objects of the files are not used.
+fn stages_of_files(setup: &mut Setup<'_>) -> StageFiles {
+    let mut stages = StageFiles::default();
+    let mut others: BTreeSet<String> = BTreeSet::new();
+    for file in setup.values.list("simulate-stages") {
+        if let Err(why) = read_stages(file, &mut stages, &mut others) {
+            setup.fail(format!("--simulate-stages: {file}: {why}"));
+        }
+    }
+    if !others.is_empty() {
+        let kinds: Vec<String> = others.into_iter().collect();
+        setup.notes.push(format!("--simulate-stages: not used: {}", kinds.join(", ")));
+    }
+    stages
+}
+
+/// Reads a file, and adds the kinds of its other objects to `others`.
+fn read_stages(
+    file: &str,
+    stages: &mut StageFiles,
+    others: &mut BTreeSet<String>,
+) -> Result<(), String> {
+    let mut text = vec![];
+    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
+    let read = opened.take(STAGES_BYTES_MAX + 1).read_to_end(&mut text);
+    if read.map_err(|error| error.to_string())? as u64 > STAGES_BYTES_MAX {
+        return Err(format!("it is larger than {} MiB", STAGES_BYTES_MAX >> 20));
+    }
+    for (lines_before, document) in documents(&text) {
+        let at = |why: String| format!("document at line {}: {why}", lines_before + 1);
+        let object = yaml::parse(document).map_err(|error| at(error.to_string()))?.value;
+        if !object.is_null() && !stages.add(&object).map_err(at)? {
+            let kind = object.str_at(&["kind"]).unwrap_or("object without a kind");
+            others.insert(kind.to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Checks the flags and applies them. Data in etcd excludes those of the embedded store.

@@ -1,7 +1,11 @@
 //! kubectl with a simulated cluster: what people do with workloads and nodes.
 
 use super::Kubectl;
-use keelson::{Keelson, Simulation};
+use super::streams::SPDY;
+use keelson::{Keelson, SimulatedPorts, Simulation};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn start() -> Option<Kubectl> {
     let simulation = Simulation { nodes: 3, ..Simulation::default() };
@@ -76,4 +80,58 @@ fn nodes_are_tainted_cordoned_and_drained() {
         ("k taint nodes keelson-node-0 a=b:NoExecute-", 0, "untainted"),
         ("k describe node keelson-node-0", 0, "keelson simulation"),
     ]);
+}
+
+/// Sends a text through a port-forward to a port of the pod `web`, and returns the answer.
+fn through_port_forward(kubectl: &Kubectl, prelude: &str, port: u16, text: &str) -> String {
+    let line = format!(
+        "{prelude}exec \"$KUBECTL\" --kubeconfig=admin.kubeconfig port-forward pod/web :{port}"
+    );
+    let mut forwarding = kubectl.spawn_shell(&line);
+    // `Forwarding from 127.0.0.1:40123 -> 80`
+    let said = forwarding.line();
+    let local = said.split(':').nth(1).and_then(|rest| rest.split(' ').next());
+    let local: u16 = local.and_then(|port| port.parse().ok()).expect("a local port");
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, local)).expect("a connection");
+    stream.write_all(text.as_bytes()).expect("written");
+    stream.shutdown(Shutdown::Write).expect("half closed");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn registered_ports_of_simulated_pods_are_forwarded() {
+    let ports = SimulatedPorts::default();
+    let simulation = Simulation { ports: ports.clone(), ..Simulation::default() };
+    let Some(kubectl) = Kubectl::start(Keelson::builder().simulate(simulation)) else { return };
+    kubectl.run(&[
+        ("k run web --image=nginx", 0, "created"),
+        ("k wait pod/web --for=condition=Ready --timeout=60s", 0, "met"),
+        ("k port-forward pod/web :80", 1, "is simulated"),
+        ("k get --raw '/keelson/simulation' ", 0, "SimulationStatus"),
+    ]);
+    let upper = |mut connection: tokio::io::DuplexStream| async move {
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await.expect("a text");
+        connection.write_all(text.to_uppercase().as_bytes()).await.expect("written");
+    };
+    ports.serve(("default", "web", 80), upper).expect("it is registered");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).expect("a text");
+            stream.write_all(text.len().to_string().as_bytes()).expect("written");
+        }
+    });
+    ports.forward(("default", "web", 81), address).expect("it is registered");
+    let long = "hello ".repeat(20_000);
+    for prelude in ["", SPDY] {
+        assert_eq!(through_port_forward(&kubectl, prelude, 80, &long), long.to_uppercase());
+        assert_eq!(through_port_forward(&kubectl, prelude, 81, &long), "120000");
+        assert_eq!(through_port_forward(&kubectl, prelude, 82, "x"), "");
+    }
+    kubectl.server.stop();
 }

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 
 /// How kubectl connects: over WebSocket, as by default, or over SPDY.
-const SPDY: &str =
+pub const SPDY: &str =
     "export KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false KUBECTL_PORT_FORWARD_WEBSOCKETS=false\n";
 
 /// A server with a node and a pod on it.
