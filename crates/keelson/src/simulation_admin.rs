@@ -28,8 +28,8 @@ pub fn paths(simulation: &Simulation) -> Vec<ExtraPath> {
             let answer = change(&changed.clock, request.query).map(|()| status(&changed));
             Box::pin(async move { answer })
         }),
-        ExtraPath::post(PORTS_PATH, move |query| {
-            let answer = register(&served.ports, query).map(|()| status(&served));
+        ExtraPath::post(PORTS_PATH, move |request| {
+            let answer = register(&served.ports, request.query).map(|()| status(&served));
             Box::pin(async move { answer })
         }),
     ]
