@@ -74,16 +74,18 @@ impl Registry {
             .catalogue
             .schema(&scale_kind())
             .ok_or_else(|| Status::internal("Scale has no schema"))?;
+        let mut body_warnings = vec![];
         if let ScaleChange::Whole(body) = change {
             // A wrong body is reported also when the object does not exist.
-            let warnings = check_body_fields(&schema, body, options.field_validation)?;
+            body_warnings = check_body_fields(&schema, body, options.field_validation)?;
             let mut scale = body.object.clone();
             check_namespace(target, &mut scale)
                 .and_then(|()| check_name(target, &scale))
-                .map_err(|failure| failure.with_warnings(warnings))?;
+                .map_err(|failure| failure.with_warnings(body_warnings.clone()))?;
         }
         let make = |live: Option<&Object>| {
-            let live = live.ok_or_else(|| target.not_found())?;
+            let absent = || target.not_found().with_warnings(body_warnings.clone());
+            let live = live.ok_or_else(absent)?;
             let (object, warnings) =
                 self.with_new_replicas(target, &schema, live, change, options)?;
             Ok(NewObject { object, managed: true, warnings })

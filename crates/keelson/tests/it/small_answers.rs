@@ -212,6 +212,9 @@ fn what_does_not_fit_the_url_is_refused_in_upstreams_words() {
         let scale = json!({"metadata": metadata, "spec": {"replicas": 1}});
         assert_eq!(send("PUT", place, &scale), (code, want.to_owned()), "{scale}");
     }
+    let odd = json!({"metadata": {"name": "none"}, "spec": {"x": 1}});
+    let warned = client.call("PUT", place, "application/json", Some(&odd));
+    assert_eq!(warned.header("warning"), Some("299 - \"unknown field \\\"spec.x\\\"\""));
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});

@@ -26,20 +26,19 @@ fn device_id(item: &Value) -> DeviceId<'_> {
     ["driver", "pool", "device", "shareID"].map(|name| item.str_at(&[name]).unwrap_or_default())
 }
 
-/// A device as error messages show it, and whether it has a share ID.
+/// A device as error messages show it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct GoDeviceId<'v>(DeviceId<'v>, bool);
+struct GoDeviceId<'v>(DeviceId<'v>);
 
 impl From<GoDeviceId<'_>> for Value {
-    fn from(GoDeviceId([driver, pool, device, share], has_share): GoDeviceId<'_>) -> Value {
-        let share = if has_share { Value::from(share) } else { Value::Null };
+    fn from(GoDeviceId([driver, pool, device, share]): GoDeviceId<'_>) -> Value {
         value!({"Driver": driver, "Pool": pool, "Device": device, "ShareID": share})
     }
 }
 
 /// Returns the device of an item as errors format it.
 fn go_device_id(item: &Value) -> GoDeviceId<'_> {
-    GoDeviceId(device_id(item), item.get("shareID").is_some_and(|share| !share.is_null()))
+    GoDeviceId(device_id(item))
 }
 
 /// Returns the devices that a claim has been given.

@@ -331,7 +331,7 @@ async fn a_claim_forgets_the_devices_that_it_has_no_longer() {
     let foreign = format!(r#"{{"status":{{"devices":[{{{}}}]}}}}"#, device("c"));
     let causes = [
         "status.devices[0]: Invalid value: {\"Driver\":\"a.com\",\"Pool\":\"p\",\"Device\":\"c\",\
-         \"ShareID\":null}: must be an allocated device in the claim",
+         \"ShareID\":\"\"}: must be an allocated device in the claim",
     ];
     session.check(&status, &foreign, 422, &causes).await;
 }
