@@ -51,7 +51,7 @@ static FORMATS: [NamedFormat; 13] = [
     NamedFormat { name: "labelValue", validate: names::is_valid_label_value, regex_chars: 40 },
     NamedFormat {
         name: "uri",
-        validate: |text| Url::parse(text).err().into_iter().collect(),
+        validate: |text| Url::check(text).err().into_iter().collect(),
         regex_chars: 973,
     },
     NamedFormat {

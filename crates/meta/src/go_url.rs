@@ -1,4 +1,4 @@
-//! A URL as Go's `url.ParseRequestURI` parses it; `kubernetes.URL` of expressions.
+//! A URL as Go parses it; `kubernetes.URL` of expressions.
 
 use crate::Str;
 use crate::status::quote;
@@ -21,12 +21,20 @@ pub struct Url {
 }
 
 impl Url {
-    /// Parses an absolute URL or an absolute path. Returns Go's error message.
+    /// Parses an absolute URL or an absolute path, as Kubernetes does: checks it by the rules of requests
+    /// (`url.ParseRequestURI`), then parses it without them (`url.Parse`). Returns Go's error message.
     pub fn parse(text: &str) -> Result<Self, String> {
-        Url::parse_parts(text).map_err(|why| format!("parse {}: {why}", quote(text)))
+        Url::check(text)?;
+        Url::parse_parts(text, false).map_err(|why| format!("parse {}: {why}", quote(text)))
     }
 
-    fn parse_parts(text: &str) -> Result<Self, String> {
+    /// Checks an absolute URL or an absolute path by `url.ParseRequestURI`. Returns Go's error message.
+    pub fn check(text: &str) -> Result<(), String> {
+        let parsed = Url::parse_parts(text, true);
+        parsed.map(drop).map_err(|why| format!("parse {}: {why}", quote(text)))
+    }
+
+    fn parse_parts(text: &str, is_request: bool) -> Result<Self, String> {
         let fault = |why: &str| Err(why.to_owned());
         if text.chars().any(|c| c.is_ascii_control()) {
             return fault("net/url: invalid control character in URL");
@@ -56,7 +64,10 @@ impl Url {
             return Ok(url("", ""));
         }
         let (authority, path) = match rest.strip_prefix("//") {
-            Some(rest) if !scheme.is_empty() => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+            // Two slashes begin the path of a request.
+            Some(rest) if !scheme.is_empty() || !(is_request || rest.starts_with('/')) => {
+                rest.split_at(rest.find('/').unwrap_or(rest.len()))
+            }
             _ => ("", rest),
         };
         let is_web = ["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web));
@@ -291,7 +302,9 @@ mod tests {
         };
         check("https://a:80/p%20q?x=1", Ok(("https", "a", "80", "/p%20q")));
         check("https://user@[::1]:80/", Ok(("https", "::1", "80", "/")));
-        check("//a/b", Ok(("", "", "", "//a/b")));
+        check("//a/b", Ok(("", "a", "", "/b")));
+        check("//a b/c", Err("parse \"//a b/c\": invalid character \" \" in host name"));
+        assert_eq!(Url::check("//a b/c"), Ok(()));
         check("/a b", Ok(("", "", "", "/a%20b")));
         check("/%41(b)", Ok(("", "", "", "/%41(b)")));
         check("/%41(b) ", Ok(("", "", "", "/A%28b%29%20")));

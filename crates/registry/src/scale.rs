@@ -84,14 +84,15 @@ impl Registry {
                 .map_err(|failure| failure.with_warnings(body_warnings.clone()))?;
         }
         let make = |live: Option<&Object>| {
-            let absent = || target.not_found().with_warnings(body_warnings.clone());
-            let live = live.ok_or_else(absent)?;
+            let live = live.ok_or_else(|| target.not_found())?;
             let (object, warnings) =
                 self.with_new_replicas(target, &schema, live, change, options)?;
             Ok(NewObject { object, managed: true, warnings })
         };
         let subresource = Subresource::Other("scale");
-        let mut response = self.change(permit, target, subresource, &make, options).await?;
+        let changed = Box::pin(self.change(permit, target, subresource, &make, options)).await;
+        // Those of the body belong to a refusal, too: also when the object does not exist.
+        let mut response = changed.map_err(|failure| failure.with_warnings(body_warnings))?;
         let obj = match &response.answer {
             Answer::Entry(entry) => target.kind.object_in(entry, target.schema())?,
             Answer::Object(obj) => obj.clone(),

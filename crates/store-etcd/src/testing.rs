@@ -128,6 +128,11 @@ impl EtcdProcess {
             .args(["--max-txn-ops", &keelson_store::TXN_OPS_MAX.to_string()])
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        // etcd ends when a setting is in its environment and among its flags.
+        let names = std::env::vars_os().map(|(name, _)| name);
+        for name in names.filter(|name| name.as_encoded_bytes().starts_with(b"ETCD_")) {
+            command.env_remove(name);
+        }
         if let Some(files) = &self.files {
             command.args(["--client-cert-auth", "--trusted-ca-file"]).arg(&files.authority);
             command.arg("--cert-file").arg(&files.certificate);

@@ -50,7 +50,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
                 Err(EvalError::new(message))
             }
         },
-        "isURL" => |args| Ok(Val::Bool(Url::parse(text_arg(args, 0)?).is_ok())),
+        "isURL" => |args| Ok(Val::Bool(Url::check(text_arg(args, 0)?).is_ok())),
         "getScheme" => |args| with(args, |url| Ok(Val::text(url.scheme.clone()))),
         "getHost" => |args| with(args, |url| Ok(Val::text(url.host.clone()))),
         "getHostname" => |args| with(args, |url| Val::made_text(url.hostname())),

@@ -60,7 +60,7 @@ pub(super) fn has(format: &str, text: &str) -> Option<bool> {
         "duration" => is_duration(text),
         "hostname" => is_hostname(text),
         "email" => go_mail::is_address(text),
-        "uri" => Url::parse(text).is_ok(),
+        "uri" => Url::check(text).is_ok(),
         "ipv4" => text.contains('.') && is_address(text),
         "ipv6" => text.contains(':') && is_address(text),
         "mac" => is_hardware_address(text),
