@@ -108,7 +108,7 @@ fn measure_reference(programs: &Programs, server: &Path, etcd_url: &str) -> Resu
         "--etcd-servers {etcd_url} --secure-port {{port}} --cert-dir {{dir}}/certs \
          --token-auth-file {{tokens}} --authorization-mode RBAC \
          --service-account-issuer https://kubernetes.default.svc \
-         --service-account-key-file {{key}} --service-account-signing-key-file {{key}} \
+         --service-account-key-file {{public-key}} --service-account-signing-key-file {{key}} \
          --service-cluster-ip-range 10.0.0.0/24"
     );
     let mut bench = Command::new(&programs.bench);

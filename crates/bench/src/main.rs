@@ -86,8 +86,8 @@ pub struct Run {
     /// `growth` and `etcd` start one for each store that they fill.
     #[arg(long, value_name = "PROGRAM")]
     spawn: Option<PathBuf>,
-    /// Arguments of that program; {dir}, {port}, {tokens} and {key} stand for a folder, a port, a token
-    /// file and a private key.
+    /// Arguments of that program; {dir}, {port}, {tokens}, {key} and {public-key} stand for a folder, a
+    /// port, a token file and a key pair.
     #[arg(
         long,
         value_name = "ARGS",

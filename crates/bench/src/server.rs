@@ -23,7 +23,8 @@ const TOKEN: &str = "bench";
 pub struct Program {
     /// The executable.
     pub path: PathBuf,
-    /// The arguments, with the placeholders `{dir}`, `{port}`, `{tokens}` and `{key}`.
+    /// The arguments, with the placeholders `{dir}`, `{port}`, `{tokens}`, `{key}` and
+    /// `{public-key}`.
     pub args: String,
     /// Whether to use HTTP/2.
     pub http2: bool,
@@ -66,12 +67,16 @@ impl SpawnedServer {
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
         let key = dir.path().join("signing.key");
-        std::fs::write(&key, KeyPair::generate()?.serialize_pem())?;
+        let pair = KeyPair::generate()?;
+        std::fs::write(&key, pair.serialize_pem())?;
+        let public_key = dir.path().join("signing.pub");
+        std::fs::write(&public_key, pair.public_key_pem())?;
         let [port] = free_ports()?;
         let fill = |word: &str| {
             word.replace("{dir}", &dir.path().display().to_string())
                 .replace("{tokens}", &tokens.display().to_string())
                 .replace("{key}", &key.display().to_string())
+                .replace("{public-key}", &public_key.display().to_string())
                 .replace("{port}", &port.to_string())
         };
         let url = format!("https://127.0.0.1:{port}");
