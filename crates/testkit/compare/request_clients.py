@@ -10,19 +10,40 @@ POD = {"automountServiceAccountToken": False, "containers": [{"name": "c", "imag
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": POD["containers"]}}
 WORKLOAD = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
 OBJECTS = [
-    ("/api/v1", "pods", "v1", "Pod", {"spec": POD}), ("/api/v1", "pods", "v1", "Pod", {"spec": {**POD, "nodeName": "n"}}),
+    ("/api/v1", "pods", "v1", "Pod", {"spec": POD}),
+    ("/api/v1", "pods", "v1", "Pod", {"spec": {**POD, "nodeName": "n"}}),
     ("/api/v1", "pods", "v1", "Pod", {"spec": {**POD, "nodeName": "n", "terminationGracePeriodSeconds": 0}}),
-    ("/api/v1", "configmaps", "v1", "ConfigMap", {"data": {"a": "b"}}), ("/apis/apps/v1", "deployments", "apps/v1", "Deployment", {"spec": WORKLOAD}),
-    ("/apis/batch/v1", "jobs", "batch/v1", "Job", {"spec": {"template": {"spec": {**POD, "restartPolicy": "Never"}}}}),
-    ("/api/v1", "persistentvolumeclaims", "v1", "PersistentVolumeClaim",
-     {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"}}),
+    ("/api/v1", "configmaps", "v1", "ConfigMap", {"data": {"a": "b"}}),
+    ("/apis/apps/v1", "deployments", "apps/v1", "Deployment", {"spec": WORKLOAD}),
     ("/api/v1", "services", "v1", "Service", {"spec": {"ports": [{"port": 80}]}}),
-    ("/apis/coordination.k8s.io/v1", "leases", "coordination.k8s.io/v1", "Lease", {"spec": {"holderIdentity": "a"}})]
-FINALIZERS = [[], [], ["example.com/f"], ["example.com/f", "example.com/g"], ["foregroundDeletion"], ["orphan"], ["orphan", "example.com/f"]]
-DELETE_OPTIONS = [None, None, {}, {"gracePeriodSeconds": 0}, {"gracePeriodSeconds": 5}, {"gracePeriodSeconds": 60}, {"propagationPolicy": "Foreground"},
-                  {"propagationPolicy": "Orphan"}, {"propagationPolicy": "Background"}, {"preconditions": {"uid": "{uid}"}}, {"preconditions": {"resourceVersion": "{rv}"}},
-                  {"preconditions": {"uid": "x"}}, {"orphanDependents": True}, {"gracePeriodSeconds": 5, "dryRun": ["All"]},
-                  {"gracePeriodSeconds": 0, "propagationPolicy": "Foreground"}]
+    ("/apis/coordination.k8s.io/v1", "leases", "coordination.k8s.io/v1", "Lease", {"spec": {"holderIdentity": "a"}}),
+]
+FINALIZERS = [
+    [],
+    [],
+    ["example.com/f"],
+    ["example.com/f", "example.com/g"],
+    ["foregroundDeletion"],
+    ["orphan"],
+    ["orphan", "example.com/f"],
+]
+DELETE_OPTIONS = [
+    None,
+    None,
+    {},
+    {"gracePeriodSeconds": 0},
+    {"gracePeriodSeconds": 5},
+    {"gracePeriodSeconds": 60},
+    {"propagationPolicy": "Foreground"},
+    {"propagationPolicy": "Orphan"},
+    {"propagationPolicy": "Background"},
+    {"preconditions": {"uid": "{uid}"}},
+    {"preconditions": {"resourceVersion": "{rv}"}},
+    {"preconditions": {"uid": "x"}},
+    {"orphanDependents": True},
+    {"gracePeriodSeconds": 5, "dryRun": ["All"]},
+    {"gracePeriodSeconds": 0, "propagationPolicy": "Foreground"},
+]
 
 
 class Place:
@@ -32,14 +53,33 @@ class Place:
         root, resource, self.version, self.kind, base = rng.choice(OBJECTS)
         self.rng, self.name, self.collection = rng, name, f"{root}/namespaces/{NAMESPACE}/{resource}"
         self.at = f"{self.collection}/{name}"
-        self.obj = {"apiVersion": self.version, "kind": self.kind, "metadata": {"name": name, "labels": {"l": "1", "case": name}}, **copy.deepcopy(base)}
+        self.obj = {
+            "apiVersion": self.version,
+            "kind": self.kind,
+            "metadata": {"name": name, "labels": {"l": "1", "case": name}},
+            **copy.deepcopy(base),
+        }
         finalizers = rng.choice(FINALIZERS)
         if finalizers:
             self.obj["metadata"]["finalizers"] = finalizers
 
     def step(self):
         rng = self.rng
-        ways = ["delete", "delete", "update", "stale", "label", "finalizers", "apply", "get", "create", "status", "unfinalize", "generation", "delete_all"]
+        ways = [
+            "delete",
+            "delete",
+            "update",
+            "stale",
+            "label",
+            "finalizers",
+            "apply",
+            "get",
+            "create",
+            "status",
+            "unfinalize",
+            "generation",
+            "delete_all",
+        ]
         if self.kind == "Pod":
             ways += ["evict", "evict", "bind", "phase", "resize", "ephemeral"]
         if self.kind == "Deployment":
@@ -60,20 +100,35 @@ class Place:
             changed = last or copy.deepcopy(self.obj)
             changed["metadata"].setdefault("labels", {})["l"] = label
             return changed
+
         return Request("PUT", self.at, body)
 
     def stale(self):
         version = self.rng.choice(["1", "0", "", "999999999", "x"])
-        return Request("PUT", self.at, lambda last: {**(last or self.obj), "metadata": {**(last or self.obj)["metadata"], "resourceVersion": version}})
+        return Request(
+            "PUT", self.at, lambda last: {**(last or self.obj), "metadata": {**(last or self.obj)["metadata"], "resourceVersion": version}}
+        )
 
     def label(self):
-        meta = self.rng.choice([{"labels": {"l": "2"}}, {"labels": {"l": None}}, {"labels": {"l": "1"}}, {"annotations": {"a": "b"}},
-                                {"labels": {"l": "3"}, "resourceVersion": "{rv}"}, {"labels": {"l": "3"}, "uid": "{uid}"}, {"deletionTimestamp": None},
-                                {"deletionTimestamp": "2030-01-01T00:00:00Z"}, {"deletionGracePeriodSeconds": 1}])
+        meta = self.rng.choice(
+            [
+                {"labels": {"l": "2"}},
+                {"labels": {"l": None}},
+                {"labels": {"l": "1"}},
+                {"annotations": {"a": "b"}},
+                {"labels": {"l": "3"}, "resourceVersion": "{rv}"},
+                {"labels": {"l": "3"}, "uid": "{uid}"},
+                {"deletionTimestamp": None},
+                {"deletionTimestamp": "2030-01-01T00:00:00Z"},
+                {"deletionGracePeriodSeconds": 1},
+            ]
+        )
         return Request("PATCH", self.at, {"metadata": meta}, MERGE)
 
     def finalizers(self):
-        finalizers = self.rng.choice([["example.com/f"], ["example.com/g"], ["example.com/f", "example.com/h"], [], ["odd"], ["foregroundDeletion"], ["orphan"]])
+        finalizers = self.rng.choice(
+            [["example.com/f"], ["example.com/g"], ["example.com/f", "example.com/h"], [], ["odd"], ["foregroundDeletion"], ["orphan"]]
+        )
         return Request("PATCH", self.at, {"metadata": {"finalizers": finalizers}}, MERGE)
 
     def unfinalize(self):
@@ -91,41 +146,86 @@ class Place:
         return Request("POST", self.collection, self.obj)
 
     def generation(self):
-        change = {"Deployment": {"spec": {"replicas": 3}}, "Pod": {"spec": {"activeDeadlineSeconds": 5}}, "Job": {"spec": {"suspend": True}}}.get(self.kind, {"data": {"a": "c"}})
+        change = {
+            "Deployment": {"spec": {"replicas": 3}},
+            "Pod": {"spec": {"activeDeadlineSeconds": 5}},
+            "Job": {"spec": {"suspend": True}},
+        }.get(self.kind, {"data": {"a": "c"}})
         return Request("PATCH", self.at, change, STRATEGIC)
 
     def status(self):
-        return Request("PATCH", f"{self.at}/status", {"status": {"phase": "Running"}, "metadata": {"labels": {"s": "1"}, "finalizers": self.rng.choice([None, ["example.com/f"]])}}, MERGE)
+        return Request(
+            "PATCH",
+            f"{self.at}/status",
+            {"status": {"phase": "Running"}, "metadata": {"labels": {"s": "1"}, "finalizers": self.rng.choice([None, ["example.com/f"]])}},
+            MERGE,
+        )
 
     def phase(self):
-        return Request("PATCH", f"{self.at}/status", {"status": {"phase": self.rng.choice(["Running", "Succeeded", "Failed", "Pending"]), "conditions": [
-            {"type": "Ready", "status": self.rng.choice(["True", "False"])}]}}, STRATEGIC)
+        return Request(
+            "PATCH",
+            f"{self.at}/status",
+            {
+                "status": {
+                    "phase": self.rng.choice(["Running", "Succeeded", "Failed", "Pending"]),
+                    "conditions": [{"type": "Ready", "status": self.rng.choice(["True", "False"])}],
+                }
+            },
+            STRATEGIC,
+        )
 
     def evict(self):
         body = {"metadata": {"name": self.name}, "deleteOptions": self.rng.choice(DELETE_OPTIONS)}
         return Request("POST", f"{self.at}/eviction{self.rng.choice(['', '', '?dryRun=All'])}", body)
 
     def bind(self):
-        meta = {"name": self.name, **self.rng.choice([{}, {}, {"uid": "{uid}"}, {"uid": "x"}, {"annotations": {"a": "c"}}, {"labels": {"l": "5"}}, {"resourceVersion": "1"}])}
+        meta = {
+            "name": self.name,
+            **self.rng.choice(
+                [{}, {}, {"uid": "{uid}"}, {"uid": "x"}, {"annotations": {"a": "c"}}, {"labels": {"l": "5"}}, {"resourceVersion": "1"}]
+            ),
+        }
         return Request("POST", f"{self.at}/binding", {"metadata": meta, "target": {"kind": "Node", "name": self.rng.choice(["n", "m"])}})
 
     def resize(self):
-        return Request("PATCH", f"{self.at}/resize", {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}, STRATEGIC)
+        return Request(
+            "PATCH", f"{self.at}/resize", {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}, STRATEGIC
+        )
 
     def ephemeral(self):
-        return Request("PATCH", f"{self.at}/ephemeralcontainers", {"spec": {"ephemeralContainers": [{"name": "e", "image": "i"}]}}, STRATEGIC)
+        return Request(
+            "PATCH", f"{self.at}/ephemeralcontainers", {"spec": {"ephemeralContainers": [{"name": "e", "image": "i"}]}}, STRATEGIC
+        )
 
     def scale(self):
-        return Request("PATCH", f"{self.at}/scale", {"spec": {"replicas": self.rng.choice([1, 2])}, **self.rng.choice([{}, {"metadata": {"resourceVersion": "1"}}])}, MERGE)
+        return Request(
+            "PATCH",
+            f"{self.at}/scale",
+            {"spec": {"replicas": self.rng.choice([1, 2])}, **self.rng.choice([{}, {"metadata": {"resourceVersion": "1"}}])},
+            MERGE,
+        )
 
 
 def budget(rng, name):
     """Returns requests that create a disruption budget for the object, with a status that allows some evictions or none."""
     path = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
     allowed, healthy = rng.choice([0, 1, 2]), rng.choice([0, 1, 2])
-    status = {"disruptionsAllowed": allowed, "currentHealthy": healthy, "desiredHealthy": rng.choice([0, 1, 2]), "expectedPods": 2, "observedGeneration": rng.choice([0, 1, 1, 1, 5])}
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"case": name}}, **rng.choice([{}, {}, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}])}
-    return [Request("POST", path, {"metadata": {"name": name}, "spec": spec}), Request("PATCH", f"{path}/{name}/status", {"status": status}, MERGE)]
+    status = {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": rng.choice([0, 1, 2]),
+        "expectedPods": 2,
+        "observedGeneration": rng.choice([0, 1, 1, 1, 5]),
+    }
+    spec = {
+        "minAvailable": 1,
+        "selector": {"matchLabels": {"case": name}},
+        **rng.choice([{}, {}, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}]),
+    }
+    return [
+        Request("POST", path, {"metadata": {"name": name}, "spec": spec}),
+        Request("PATCH", f"{path}/{name}/status", {"status": status}, MERGE),
+    ]
 
 
 def case(env, number):
@@ -144,8 +244,19 @@ def case(env, number):
     if has_budget:
         steps.append(Request("GET", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{name}"))
         steps.append(Request("DELETE", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{name}"))
-    steps += [Request("PATCH", place.at, {"metadata": {"finalizers": None}}, MERGE), Request("DELETE", place.at, {"gracePeriodSeconds": 0}), Request("GET", place.at)]
-    selector = rng.choice([f"fieldSelector=metadata.name={name}", f"labelSelector=l=1,case={name}", f"labelSelector=case={name},l", f"labelSelector=case={name},l notin (1)"])
+    steps += [
+        Request("PATCH", place.at, {"metadata": {"finalizers": None}}, MERGE),
+        Request("DELETE", place.at, {"gracePeriodSeconds": 0}),
+        Request("GET", place.at),
+    ]
+    selector = rng.choice(
+        [
+            f"fieldSelector=metadata.name={name}",
+            f"labelSelector=l=1,case={name}",
+            f"labelSelector=case={name},l",
+            f"labelSelector=case={name},l notin (1)",
+        ]
+    )
     accept = rng.choice([JSON, JSON, TABLE, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"])
     steps.append(Request("GET", f"{place.collection}?watch=1&timeoutSeconds=1&resourceVersion={{start}}&{selector}", accept=accept))
     return Case(place.kind, steps)

@@ -89,7 +89,10 @@ class Part:
         self.places[label, place] += 1
         if self.args.v or self.places[label, place] <= SHOWN_MAX:
             print(f"DIFFERENT {self.name} seed {self.args.seed} case {number} {label}\n    {request}")
-            print(f"    at {place}\n    want {want['status']} {corpus.excerpt(one, other)}\n    got  {got['status']} {corpus.excerpt(other, one)}", flush=True)
+            print(
+                f"    at {place}\n    want {want['status']} {corpus.excerpt(one, other)}\n    got  {got['status']} {corpus.excerpt(other, one)}",
+                flush=True,
+            )
 
     def report(self, seconds):
         for label, count in self.differing.most_common():
@@ -107,8 +110,10 @@ def run_part(name, args, env, servers_of_thread):
             case = PARTS[name](env, number)
             return number, case.label, *run(case, servers_of_thread())
         except Exception:
-            traceback.print_exc()
-            raise
+            # A fault of this program is not a difference, but must be seen.
+            print(f"FAULT {name} seed {args.seed} case {number}\n{traceback.format_exc()}")
+            return number, "fault", 0, None
+
     with concurrent.futures.ThreadPoolExecutor(args.jobs * (4 if name in ("definitions", "clients", "media") else 1)) as pool:
         for result in pool.map(one, range(args.first, args.first + args.cases)):
             part.count(*result)
