@@ -3,6 +3,7 @@
 
 use crate::canonical::{Canonicalizer, GoDecoder};
 use crate::cbor;
+use crate::given_numbers::GivenNumbers;
 use crate::json;
 use crate::proto;
 use crate::types::{Schema, StructId, Types};
@@ -115,7 +116,10 @@ fn decode_any(
         check_version(value.str_at(&["apiVersion"]).unwrap_or_default(), schema)?;
         check_custom_resource_type(&value, schema)?;
     }
-    let mismatched = |why: String| mismatched(&given, schema, &why);
+    let mismatched = |why: String| {
+        let why = if format == Format::Json { GivenNumbers::of(body).in_error(why) } else { why };
+        mismatched(&given, schema, &why)
+    };
     if let Some(number) = overflow.filter(|_| schema.types.is_custom_resource()) {
         let why = format!("json: cannot unmarshal number {number} into Go value of type float64");
         return Err(mismatched(why));
@@ -171,7 +175,11 @@ pub fn decode_options(
     }
     let value = read_value(body, format)?;
     check(&body_gvk(&value, schema)?)?;
-    canonicalize(schema, value).map(|decoded| decoded.object)
+    let decoded = canonicalize(schema, value);
+    decoded.map(|decoded| decoded.object).map_err(|why| match format {
+        Format::Json => GivenNumbers::of(body).in_error(why),
+        _ => why,
+    })
 }
 
 /// Rejects a custom resource whose kind or version differs from the endpoint. Upstream decodes
@@ -436,28 +444,37 @@ fn complete_gvk(
     }
 }
 
+/// Kinds that upstream knows in every group version, also in unknown ones.
+pub const UNVERSIONED: [&str; 5] =
+    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
+
 /// Rejects a kind that is unknown, or that is not the expected one in any version.
 pub fn check_gvk(
     given: &GroupVersionKind,
     schema: &Schema,
     is_known: IsKnown<'_>,
 ) -> Result<(), String> {
+    let unconverted = |version: &str| {
+        let package = package(&schema.gvk.group);
+        let (from, to) = (&given.kind, &schema.gvk.kind);
+        Err(format!("converting ({version}.{from}) to ({package}.{to}): unknown conversion"))
+    };
     if !is_known_to(schema, given, is_known) {
+        if UNVERSIONED.contains(&given.kind.as_str()) {
+            return unconverted("v1");
+        }
+        let version = match given.version.as_str() {
+            "__internal" => format!("the internal version of group {}", quote(&given.group)),
+            _ => format!("version {}", quote(&given.api_version())),
+        };
         return Err(format!(
-            "no kind {} is registered for version {} in scheme {}",
+            "no kind {} is registered for {version} in scheme {}",
             quote(&given.kind),
-            quote(&given.api_version()),
             quote(scheme(&schema.gvk.group))
         ));
     }
     if given.kind != schema.gvk.kind || hub_group(given) != hub_group(&schema.gvk) {
-        return Err(format!(
-            "converting ({}.{}) to ({}.{}): unknown conversion",
-            given.version,
-            given.kind,
-            package(&schema.gvk.group),
-            schema.gvk.kind
-        ));
+        return unconverted(&given.version);
     }
     Ok(())
 }

@@ -107,6 +107,8 @@ impl Encoding {
 struct Entry<'a> {
     media: &'a str,
     quality: u32,
+    /// Whether one of `as`, `g` and `v` is given, also without a value.
+    converts: bool,
     as_kind: &'a str,
     group: &'a str,
     version: &'a str,
@@ -162,7 +164,7 @@ pub fn accept_aggregated(header: Option<&str>) -> Option<Encoding> {
     entries(header?).iter().find_map(|entry| {
         let encoding = document_encodings().iter().find(|encoding| entry.names(**encoding))?;
         match (entry.as_kind, entry.group, entry.version) {
-            ("", ..) => Some(None),
+            _ if !entry.converts => Some(None),
             ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Some(*encoding)),
             _ => None,
         }
@@ -193,11 +195,13 @@ pub fn check_route(
     }
 }
 
-/// Returns whether the client accepts one of the media types. As in go-restful, parameters do not count.
+/// Returns whether the client accepts one of the media types. As in go-restful, parameters do not count. An empty
+/// header accepts all, an empty part of one nothing.
 fn accepts(header: Option<&str>, media_types: &[&str]) -> bool {
-    header.unwrap_or("*/*").split(',').any(|entry| {
+    let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
+    header.split(',').any(|entry| {
         let media = entry.split(';').next().unwrap_or_default().trim();
-        matches!(media, "*/*" | "") || media_types.contains(&media)
+        media == "*/*" || media_types.contains(&media)
     })
 }
 
@@ -219,7 +223,7 @@ fn choose(
         let wanted = supported.iter().find(|encoding| entry.names(**encoding));
         let Some(&encoding) = wanted else { continue };
         let shape = match (entry.as_kind, entry.group, entry.version) {
-            ("", ..) => Shape::Object,
+            _ if !entry.converts => Shape::Object,
             ("Table", "meta.k8s.io", "v1" | "v1beta1") => Shape::Table,
             ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") => Shape::Partial,
             ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Shape::PartialList,
@@ -259,7 +263,7 @@ pub fn accept_component(header: Option<&str>, kind: &str) -> Result<ComponentFor
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     for entry in entries(header) {
         let encoding = match entry.media {
-            "text/plain" | "*/*" if entry.as_kind.is_empty() => return Ok(ComponentForm::Text),
+            "text/plain" | "*/*" if !entry.converts => return Ok(ComponentForm::Text),
             "application/json" => Encoding::Json,
             "application/yaml" => Encoding::Yaml,
             _ => continue,
@@ -333,12 +337,15 @@ fn entry(part: &str) -> Entry<'_> {
     let mut entry = Entry {
         media: words.next().unwrap_or_default(),
         quality: 1000,
+        converts: false,
         as_kind: "",
         group: "",
         version: "",
     };
     for (name, value) in words.filter_map(|word| word.split_once('=')) {
-        match name.trim() {
+        let name = name.trim();
+        entry.converts |= matches!(name, "as" | "g" | "v");
+        match name {
             "q" => {
                 let quality: f32 = value.trim().parse().unwrap_or(0.0);
                 entry.quality = (quality.clamp(0.0, 1.0) * 1000.0) as u32;
