@@ -124,6 +124,7 @@ fn decode_any(
         let why = format!("json: cannot unmarshal number {number} into Go value of type float64");
         return Err(mismatched(why));
     }
+    check_has_version(&given, body).map_err(mismatched)?;
     if given != schema.gvk {
         check_gvk(&given, schema, is_known).map_err(mismatched)?;
         check_version(&given.api_version(), schema)?;
@@ -174,7 +175,9 @@ pub fn decode_options(
         return proto::decode_message(schema, envelope.raw).map_err(|error| error.to_string());
     }
     let value = read_value(body, format)?;
-    check(&body_gvk(&value, schema)?)?;
+    let given = body_gvk(&value, schema)?;
+    check_has_version(&given, body)?;
+    check(&given)?;
     let decoded = canonicalize(schema, value);
     decoded.map(|decoded| decoded.object).map_err(|why| match format {
         Format::Json => GivenNumbers::of(body).in_error(why),
@@ -428,6 +431,15 @@ pub fn body_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, Stri
     complete_gvk(&text("apiVersion")?, &text("kind")?, schema)
 }
 
+/// Rejects a kind with a group that has no version: `apps/`.
+fn check_has_version(given: &GroupVersionKind, body: &[u8]) -> Result<(), String> {
+    if given.version.is_empty() {
+        let body = String::from_utf8_lossy(body);
+        return Err(format!("Object 'apiVersion' is missing in '{body}'"));
+    }
+    Ok(())
+}
+
 /// Returns the kind; empty parts are taken from the schema.
 fn complete_gvk(
     api_version: &str,
@@ -439,6 +451,9 @@ fn complete_gvk(
         return Ok(schema.gvk.group_version().kind(kind));
     }
     match GroupVersion::parse(api_version) {
+        Some(gv) if gv.version.is_empty() && gv.group == schema.gvk.group => {
+            Ok(schema.gvk.group_version().kind(kind))
+        }
         Some(gv) => Ok(gv.kind(kind)),
         None => Err(format!("unexpected GroupVersion string: {api_version}")),
     }
@@ -463,20 +478,22 @@ pub fn check_gvk(
         if UNVERSIONED.contains(&given.kind.as_str()) {
             return unconverted("v1");
         }
-        let version = match given.version.as_str() {
-            "__internal" => format!("the internal version of group {}", quote(&given.group)),
-            _ => format!("version {}", quote(&given.api_version())),
-        };
-        return Err(format!(
-            "no kind {} is registered for {version} in scheme {}",
-            quote(&given.kind),
-            quote(scheme(&schema.gvk.group))
-        ));
+        return Err(not_registered(given, scheme(&schema.gvk.group)));
     }
     if given.kind != schema.gvk.kind || hub_group(given) != hub_group(&schema.gvk) {
         return unconverted(&given.version);
     }
     Ok(())
+}
+
+/// Returns the error for a kind that a scheme does not know.
+pub fn not_registered(given: &GroupVersionKind, scheme: &str) -> String {
+    let version = match given.version.as_str() {
+        "__internal" => format!("the internal version of group {}", quote(&given.group)),
+        _ => format!("version {}", quote(&given.api_version())),
+    };
+    let (kind, scheme) = (quote(&given.kind), quote(scheme));
+    format!("no kind {kind} is registered for {version} in scheme {scheme}")
 }
 
 /// Same as [`check_gvk`] for an object without a version, which upstream takes for its internal

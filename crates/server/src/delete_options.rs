@@ -3,7 +3,6 @@
 use crate::query::Query;
 use crate::request_head::RequestHead;
 use crate::request_object;
-use keelson_meta::status::quote;
 use keelson_meta::{Failure, GroupVersionKind, Status, Str};
 use keelson_registry::delete_options::GivenDeleteOptions;
 use keelson_registry::options::DeleteOptions;
@@ -98,11 +97,6 @@ fn check_kind(given: &GroupVersionKind) -> Result<(), String> {
         Some(version) => {
             format!("converting ({version}.{}) to (v1.{KIND}): unknown conversion", given.kind)
         }
-        None => format!(
-            "no kind {} is registered for version {} in scheme {}",
-            quote(&given.kind),
-            quote(&given.api_version()),
-            quote(SCHEME)
-        ),
+        None => decode::not_registered(given, SCHEME),
     })
 }

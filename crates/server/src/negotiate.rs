@@ -107,7 +107,7 @@ impl Encoding {
 struct Entry<'a> {
     media: &'a str,
     quality: u32,
-    /// Whether one of `as`, `g` and `v` is given, also without a value.
+    /// Whether one of `as`, `g` and `v` is given.
     converts: bool,
     as_kind: &'a str,
     group: &'a str,
@@ -193,6 +193,16 @@ pub fn check_route(
             Err(no_representation(&format!("{}, {}", names(supported), stream_names(supported))))
         }
     }
+}
+
+/// Like [`check_route`] for the log of a container, which is text.
+pub fn check_log_route(header: Option<&str>, supported: &[Encoding]) -> Result<(), Failure> {
+    let mut media_types: SmallVec<[&str; 5]> = smallvec::smallvec!["text/plain"];
+    media_types.extend(supported.iter().map(|encoding| encoding.media_type()));
+    if accepts(header, &media_types) {
+        return Ok(());
+    }
+    Err(no_representation(&media_types.join(", ")))
 }
 
 /// Returns whether the client accepts one of the media types. As in go-restful, parameters do not count. An empty
@@ -344,7 +354,7 @@ fn entry(part: &str) -> Entry<'_> {
     };
     for (name, value) in words.filter_map(|word| word.split_once('=')) {
         let name = name.trim();
-        entry.converts |= matches!(name, "as" | "g" | "v");
+        entry.converts |= matches!(name, "as" | "g" | "v") && !value.trim().is_empty();
         match name {
             "q" => {
                 let quality: f32 = value.trim().parse().unwrap_or(0.0);

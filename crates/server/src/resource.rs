@@ -94,6 +94,9 @@ pub(crate) fn check_verb(
         return Ok(());
     }
     let is_custom = resolved.endpoint.source == Source::Custom;
+    if is_custom && matches!(verb, Verb::Method(_)) {
+        return Err(Status::method_not_supported(&resolved.resource(), ""));
+    }
     // Custom resources have no routes of their own, and HEAD has the verb of GET.
     if head.method == Method::HEAD && !is_custom {
         return Err(Status::method_not_allowed());
@@ -133,6 +136,10 @@ pub(crate) fn check_accepted(
     verb: Verb,
     resolved: &ResolvedRoute<'_>,
 ) -> Result<(), Failure> {
+    let accepted = head.header(header::ACCEPT);
+    if resolved.class() == Some(SubresourceClass::Log) {
+        return negotiate::check_log_route(accepted, negotiate::supported_encodings(head.cbor));
+    }
     let is_connection = resolved.class().is_some_and(SubresourceClass::is_connection);
     if is_connection || resolved.endpoint.source == Source::Custom {
         return Ok(());
@@ -142,7 +149,7 @@ pub(crate) fn check_accepted(
     }
     let supported = negotiate::supported_encodings(head.cbor);
     let streams = matches!(verb, Verb::List | Verb::Watch);
-    negotiate::check_route(head.header(header::ACCEPT), supported, streams)
+    negotiate::check_route(accepted, supported, streams)
 }
 
 /// Returns whether a request for a custom resource lacks the namespace that its verb requires. Upstream responds
@@ -471,10 +478,11 @@ impl<'a> Call<'a> {
         self.head.query.check_list_options()?;
         let format = delete_format(self.head, &body)?;
         let options = delete_options::read(self.head, &body, format)?;
-        let mut warnings = default_propagation_warnings(self.target, &options);
-        let list = self.head.query.list_options();
-        let list = list.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+        let list = self.head.query.list_options().map_err(|failure| {
+            failure.with_warnings(default_propagation_warnings(self.target, &options))
+        })?;
         let registry = &self.app.registry;
+        let mut warnings = vec![];
         let deleted =
             registry.delete_collection(self.permit, self.target, &list, &options, &mut warnings);
         let deleted = deleted.await.map_err(|failure| failure.with_warnings(warnings.clone()))?;

@@ -340,10 +340,8 @@ impl View {
                 let obj = self.decoded(target, entry)?;
                 Ok(self.event_table(&obj, self.printed(target, entry)?.as_ref(), first))
             }
-            // As upstream, which ends the watch: an object of an event is not a list.
-            Shape::Object | Shape::Partial | Shape::PartialList => {
-                self.text(target, &Answer::Entry(entry.clone()))
-            }
+            Shape::PartialList => self.partial_text(self.decoded(target, entry)?),
+            Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),
         }
     }
 }

@@ -29,7 +29,7 @@ PATCHES = [MERGE, STRATEGIC, JSON_PATCH, APPLY]
 
 # Headers of answers that are compared.
 HEADERS = ["Content-Type", "Content-Encoding", "Cache-Control", "Allow", "Accept-Patch", "Retry-After", "Location"]
-DOCUMENTS = ("/openapi/", "/metrics")
+DOCUMENTS = ("/openapi/", "/metrics", "/version")
 # How often a request is sent again while a server is not ready for it.
 TRIES_MAX = 100
 # A walk through fields ends at this depth: some types contain themselves.
@@ -44,6 +44,8 @@ OWN_VERSION = re.compile(
 )
 # The place in the source that names a scheme depends on how kube-apiserver was built.
 SCHEME = re.compile(r'(in scheme \\?")[^"\\]*')
+# Messages quote the bytes of a body, in which a resourceVersion of another length moves all.
+HEX = re.compile(r"\((?:[0-9a-f]{2}){20,} \.\.\.\)")
 # Lists that have no order, or that of a Go map.
 UNORDERED = ("managedFields", "causes", "conditions", "resourceRules", "nonResourceRules")
 STRUCT = re.compile(r'Invalid value: \{".*\}: ')
@@ -241,6 +243,7 @@ class Normalizer(sequences.Normalizer):
 
     def text(self, text):
         text = OWN_VERSION.sub(r"\1<rv>", sequences.UID.sub(lambda found: self.number("uid", found.group()), text))
+        text = HEX.sub("(<bytes>)", text)
         text = SCHEME.sub(r"\1<place>", text)
         text = corpus.DIFFERENCE.sub("\n<difference>", corpus.clean(text))
         # COMPAT.md: structs are shown as JSON.

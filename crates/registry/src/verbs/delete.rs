@@ -234,6 +234,7 @@ impl Registry {
         // Upstream deletes page by page, so a failed conversion is answered as for a page.
         let limit = if list.limit == 0 { usize::MAX } else { list.limit };
         let page = self.list_unchecked(target, &ListOptions { limit, ..list.clone() }).await?;
+        warnings.extend(default_propagation_warnings(target, options));
         // Concurrent deletions share a sync to disk. With webhooks or policies, objects are deleted
         // one by one, because upstream stops at the first one that is refused.
         let deletions_max =
