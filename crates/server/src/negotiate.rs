@@ -107,7 +107,7 @@ impl Encoding {
 struct Entry<'a> {
     media: &'a str,
     quality: u32,
-    /// Whether one of `as`, `g` and `v` is given.
+    /// Whether one of `as`, `g` and `v` is given, also without a value.
     converts: bool,
     as_kind: &'a str,
     group: &'a str,
@@ -143,7 +143,12 @@ pub fn accept_without_tables(
 
 /// Like [`accept`], for responses that have only one shape: errors and discovery.
 pub fn accept_plain(header: Option<&str>, supported: &[Encoding]) -> Result<Encoding, Failure> {
-    choose(header, supported, |_, shape| shape == Shape::Object).map(|accepted| accepted.encoding)
+    // Unlike that of an object, the form of these may not name a conversion, not even to nothing.
+    let entries = entries(header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*"));
+    let plain = entries.iter().filter(|entry| !entry.converts);
+    let encoding =
+        plain.flat_map(|entry| supported.iter().find(|encoding| entry.names(**encoding)));
+    encoding.copied().next().ok_or_else(|| unsupported_shape(supported))
 }
 
 /// Like [`accept_plain`], for the documents of `/api` and of built-in group versions.
@@ -233,7 +238,7 @@ fn choose(
         let wanted = supported.iter().find(|encoding| entry.names(**encoding));
         let Some(&encoding) = wanted else { continue };
         let shape = match (entry.as_kind, entry.group, entry.version) {
-            _ if !entry.converts => Shape::Object,
+            ("", "", "") => Shape::Object,
             ("Table", "meta.k8s.io", "v1" | "v1beta1") => Shape::Table,
             ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") => Shape::Partial,
             ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Shape::PartialList,
@@ -354,7 +359,7 @@ fn entry(part: &str) -> Entry<'_> {
     };
     for (name, value) in words.filter_map(|word| word.split_once('=')) {
         let name = name.trim();
-        entry.converts |= matches!(name, "as" | "g" | "v") && !value.trim().is_empty();
+        entry.converts |= matches!(name, "as" | "g" | "v");
         match name {
             "q" => {
                 let quality: f32 = value.trim().parse().unwrap_or(0.0);
