@@ -2,6 +2,7 @@
 
 mod bodies;
 mod certificates;
+mod editor;
 mod frames;
 mod requests;
 mod selectors;
@@ -22,5 +23,6 @@ pub fn all() -> Vec<Attack<Target>> {
         &requests::ATTACKS,
         &bodies::ATTACKS,
         &selectors::ATTACKS,
+        &editor::ATTACKS,
     ])
 }
