@@ -79,6 +79,7 @@ impl View {
 
     /// Returns the response of a list.
     pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
+        self.check_table_options()?;
         let mut metadata = Map::new();
         metadata.insert("resourceVersion", list.revision.to_string());
         match &list.continue_token {

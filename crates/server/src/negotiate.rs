@@ -116,7 +116,7 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     fn names(&self, encoding: Encoding) -> bool {
-        matches!(self.media, "*/*" | "application/*") || self.media == encoding.media_type()
+        matches!(self.media, "*/*" | "*" | "application/*") || self.media == encoding.media_type()
     }
 }
 

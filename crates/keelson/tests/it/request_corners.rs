@@ -33,7 +33,10 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
 /// Lists and their options.
-const LISTS: [Case; 34] = [
+const LISTS: [Case; 37] = [
+    ("GET", "N/configmaps?includeObject=Odd", JSON, TABLE, ""),
+    ("GET", "W?includeObject=Odd", JSON, TABLE, ""),
+    ("GET", "W/o", JSON, "*", ""),
     ("GET", "N/pods/p/log", JSON, "application/cbor", ""),
     ("GET", "N/configmaps?labelSelector=none", JSON, METADATA_LIST, ""),
     ("GET", "N/configmaps?labelSelector=none", JSON, JSON, ""),
