@@ -21,8 +21,6 @@ pub fn identity(new: &mut Object, old: &Object) {
             None => new.metadata_mut().remove(name),
         };
     }
-    // It has no meaning any more.
-    new.metadata_mut().remove("selfLink");
 }
 
 /// Restores a top-level member.

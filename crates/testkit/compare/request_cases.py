@@ -44,6 +44,8 @@ OWN_VERSION = re.compile(
 )
 # The place in the source that names a scheme depends on how kube-apiserver was built.
 SCHEME = re.compile(r'(in scheme \\?")[^"\\]*')
+# The address that both servers advertise, with their ports.
+SERVER = re.compile(r"\b10\.1\.1\.1:\d+")
 # Messages quote the bytes of a body, in which a resourceVersion of another length moves all.
 HEX = re.compile(r"\((?:[0-9a-f]{2}){20,} \.\.\.\)")
 # Lists that have no order, or that of a Go map.
@@ -192,7 +194,7 @@ class Server:
         try:
             return self.normalizer.document(json.loads(data))
         except ValueError:
-            return corpus.clean(data.decode(errors="replace"))
+            return self.indented(data)
 
     def events(self, data):
         """Returns the events of a watch, without bookmarks, whose number depends on time."""
@@ -212,6 +214,18 @@ class Server:
             for event in events
             if event.get("type") != "BOOKMARK" or "initial-events-end" in json.dumps(event)
         ]
+
+    def indented(self, data):
+        """Returns indented objects: one that is no event, or the events of a watch."""
+        text, found, decoder = data.decode(errors="replace").strip(), [], json.JSONDecoder()
+        while text:
+            try:
+                value, end = decoder.raw_decode(text)
+            except ValueError:
+                return corpus.clean(text)
+            found.append(self.normalizer.document(value))
+            text = text[end:].strip()
+        return found
 
 
 def frame_event(frame):
@@ -243,6 +257,7 @@ class Normalizer(sequences.Normalizer):
 
     def text(self, text):
         text = OWN_VERSION.sub(r"\1<rv>", sequences.UID.sub(lambda found: self.number("uid", found.group()), text))
+        text = SERVER.sub("<server>", text)
         text = HEX.sub("(<bytes>)", text)
         text = SCHEME.sub(r"\1<place>", text)
         text = corpus.DIFFERENCE.sub("\n<difference>", corpus.clean(text))

@@ -323,6 +323,10 @@ impl Registry {
             Subresource::None => self.claim(target, new, Some(stored), options.dry_run).await?,
             Subresource::Status | Subresource::Other(_) | Subresource::Action(_) => None,
         };
+        if !options.dry_run {
+            // As upstream, it is not stored, but a dry run shows it.
+            new.metadata_mut().remove("selfLink");
+        }
         let record = encode_record!(self, target, new)?;
         if entry.has_content_of(&record) && (options.dry_run || !self.is_stale(target).await?) {
             return Ok(Outcome::Done(Answer::Entry(entry.clone())));
