@@ -2,6 +2,7 @@
 
 mod bodies;
 mod certificates;
+mod conversions;
 mod frames;
 mod requests;
 mod selectors;
@@ -22,5 +23,6 @@ pub fn all() -> Vec<Attack<Target>> {
         &requests::ATTACKS,
         &bodies::ATTACKS,
         &selectors::ATTACKS,
+        &conversions::ATTACKS,
     ])
 }
