@@ -3,6 +3,7 @@
 mod bodies;
 mod certificates;
 mod conversions;
+mod editor;
 mod frames;
 mod requests;
 mod selectors;
@@ -24,5 +25,6 @@ pub fn all() -> Vec<Attack<Target>> {
         &bodies::ATTACKS,
         &selectors::ATTACKS,
         &conversions::ATTACKS,
+        &editor::ATTACKS,
     ])
 }

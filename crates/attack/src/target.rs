@@ -21,6 +21,9 @@ const CANARIES: usize = 50;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// The token of a user without permissions.
 pub const UNPRIVILEGED_TOKEN: &str = "nobody-token";
+/// The tokens of the users `editor` and `bystander`, whose permissions an attack grants.
+pub const EDITOR_TOKEN: &str = "editor-token";
+pub const BYSTANDER_TOKEN: &str = "bystander-token";
 /// The token of an administrator, for requests without a client certificate.
 pub const ADMIN_TOKEN: &str = "admin-token";
 
@@ -48,8 +51,10 @@ impl Target {
     pub fn start(program: &Path) -> Result<Target> {
         let dir = tempfile::tempdir()?;
         let tokens = dir.path().join("tokens.csv");
-        let text =
-            format!("{ADMIN_TOKEN},admin,1,\"system:masters\"\n{UNPRIVILEGED_TOKEN},nobody,2\n");
+        let text = format!(
+            "{ADMIN_TOKEN},admin,1,\"system:masters\"\n{UNPRIVILEGED_TOKEN},nobody,2\n\
+             {EDITOR_TOKEN},editor,3\n{BYSTANDER_TOKEN},bystander,4\n"
+        );
         std::fs::write(&tokens, text)?;
         let client_ca = CertificateAuthority::new()?;
         let client_ca_file = dir.path().join("clients.crt");

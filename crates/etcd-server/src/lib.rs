@@ -19,6 +19,7 @@ mod limits;
 mod options;
 mod proto;
 mod record;
+mod room;
 mod server;
 mod service;
 mod snapshot;

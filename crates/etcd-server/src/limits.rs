@@ -66,6 +66,8 @@ pub(crate) const TXN_OPS_TOTAL_MAX: usize = 30_000;
 
 /// Most streams of watches.
 pub(crate) const WATCH_STREAMS_MAX: usize = 2048;
+/// Most streams that read the past at the same time, a batch each; others wait.
+pub(crate) const PAST_READS_MAX: usize = 1;
 /// Most watches of one stream.
 pub(crate) const STREAM_WATCHES_MAX: usize = 10_000;
 /// Most bytes of the ranges of the watches of one stream.

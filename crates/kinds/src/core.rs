@@ -15,7 +15,7 @@ use crate::events;
 use crate::gated_fields::{GatedField, GatedFields, gate};
 use crate::row::{Deprecation, Row};
 use crate::strategy::{
-    Check, GarbageCollection, Generation, SelectableField, StatusMetadata, Strategy,
+    Check, GarbageCollection, Generation, ResetFields, SelectableField, StatusMetadata, Strategy,
 };
 use keelson_meta::Feature;
 
@@ -98,6 +98,7 @@ pub(crate) const ROWS: &[Row] = &[
         strategy: config::namespace(Strategy {
             has_content: true,
             early_preconditions: true,
+            reset_fields: ResetFields::StatusEverywhere,
             update_checks: &[Check::Metadata, Check::Rules, Check::MetadataChange, Check::Change],
             fields: &[SelectableField::new("status.phase", &[&["status", "phase"]])],
             not_selectable: &["metadata.namespace"],

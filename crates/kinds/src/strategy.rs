@@ -85,6 +85,8 @@ pub enum ResetFields {
     Standard,
     /// The spec is immutable. `approval` resets all but the conditions, `status` all but the certificate.
     CertificateApproval,
+    /// As standard, and the other subresources reset `status`, too.
+    StatusEverywhere,
 }
 
 /// The default propagation policy of a kind.

@@ -183,6 +183,11 @@ fn field_filter(target: &Target, subresource: Subresource) -> Option<&'static Fi
                 exclude!(["spec"], ["metadata"])
             }
         },
+        Subresource::Other(_)
+            if target.kind.strategy.reset_fields == ResetFields::StatusEverywhere =>
+        {
+            exclude!(["status"])
+        }
         Subresource::None | Subresource::Other(_) | Subresource::Action(_) => None,
     }
 }

@@ -85,8 +85,9 @@ impl Registry {
         }
         let make = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
-            let (object, warnings) =
+            let (object, mut warnings) =
                 self.with_new_replicas(target, &schema, live, change, options)?;
+            warnings.extend(body_warnings.iter().cloned());
             Ok(NewObject { object, managed: true, warnings })
         };
         let subresource = Subresource::Other("scale");
@@ -175,9 +176,9 @@ impl Registry {
                 (patched.object, patched.warnings)
             }
             ScaleChange::Whole(body) => {
-                let warnings = check_body_fields(schema, body, validation)?;
+                // Its fields have been checked.
                 check_uid(target, &body.object, before.uid(), options.dry_run)?;
-                (body.object.clone(), warnings)
+                (body.object.clone(), vec![])
             }
         };
         check_namespace(target, &mut scale)?;

@@ -76,7 +76,6 @@ impl Batches {
             task.abort();
         }
         let mut waiting = self.buffer.waiting();
-        waiting.is_closed = true;
         let left = waiting.entries.len() + waiting.stored_events;
         *waiting = Waiting { is_closed: true, ..Waiting::default() };
         left

@@ -4,6 +4,7 @@
 //! the past share another, until they have reached the feed. A stream whose client does not read
 //! stops reading the store; it goes on later, or its watches are cancelled as compacted.
 
+mod past_reads;
 mod responses;
 mod watchers;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use keelson_store::{Batch, Revision, Store, Watch, WatchError};
 use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
@@ -22,18 +23,25 @@ use crate::engine::Engine;
 use crate::error::EtcdError;
 use crate::proto::{WatchCreateRequest, WatchRequest, WatchRequestUnion, WatchResponse};
 use crate::record::to_etcd;
+use crate::room::{Room, Sent};
 
+pub(crate) use past_reads::PastReads;
+use past_reads::{Turn, Turns};
 use watchers::{CreateError, INVALID_ID, Watcher, Watchers};
 
 /// How long to wait for the end of a compaction in progress, of which the store knows already.
 const COMPACTION_POLL: Duration = Duration::from_millis(5);
 
 /// What the client gets.
-pub(crate) type Responses = mpsc::Sender<Result<WatchResponse, Status>>;
+pub(crate) type Responses = mpsc::Sender<Sent<WatchResponse>>;
 
 /// Runs a stream until its client ends it.
-pub(crate) async fn run<R>(engine: Arc<Engine>, requests: R, responses: Responses)
-where
+pub(crate) async fn run<R>(
+    engine: Arc<Engine>,
+    past_reads: PastReads,
+    requests: R,
+    responses: Responses,
+) where
     R: Stream<Item = Result<WatchRequest, Status>> + Send + Unpin,
 {
     let mut progress = tokio::time::interval(engine.options.progress_interval);
@@ -45,12 +53,15 @@ where
         watchers: Watchers::default(),
         feed: None,
         past: None,
+        turns: Turns::new(past_reads),
+        has_unread_past: true,
+        room: None,
         wanted_progress: None,
         has_requests: true,
     };
     if let Err(Ended::Failed(error)) = stream.serve(requests, &mut progress).await {
         // The client may be gone.
-        let _ = responses.send(Err(error.into())).await;
+        let _ = responses.send(Err(error.into()).into()).await;
     }
 }
 
@@ -81,6 +92,12 @@ struct WatchStream {
     feed: Option<Reader>,
     /// Read for those that are behind.
     past: Option<Reader>,
+    /// When the past may be read.
+    turns: Turns,
+    /// Whether `past` had something when it was read last.
+    has_unread_past: bool,
+    /// The room of the batch that is being sent.
+    room: Option<Arc<Room>>,
     /// The client waits for the progress of all watches, up to this revision.
     wanted_progress: Option<Revision>,
     /// Whether the client may send more requests. It may listen also when it sends no more.
@@ -92,6 +109,7 @@ enum Next {
     Request(Option<Result<WatchRequest, Status>>),
     Feed(Result<Batch, WatchError>),
     Past(Result<Batch, WatchError>),
+    Turn(Option<Turn>),
     Tick,
     Compacted,
 }
@@ -109,7 +127,10 @@ impl WatchStream {
             let next = tokio::select! {
                 request = requests.next(), if self.has_requests => Next::Request(request),
                 batch = next_of(&mut self.feed) => Next::Feed(batch),
-                batch = next_of(&mut self.past) => Next::Past(batch),
+                batch = next_of(&mut self.past), if !self.has_unread_past => Next::Past(batch),
+                turn = self.turns.next(), if self.has_unread_past && self.past.is_some() => {
+                    Next::Turn(turn)
+                }
                 _ = progress.tick() => Next::Tick,
                 () = sleep(COMPACTION_POLL), if self.waits_for_compaction() => Next::Compacted,
                 () = self.responses.closed() => return Err(Ended::Gone),
@@ -120,6 +141,7 @@ impl WatchStream {
                 Next::Request(Some(Err(_))) => return Err(Ended::Gone),
                 Next::Feed(Ok(batch)) => self.deliver(batch).await?,
                 Next::Past(Ok(batch)) => self.deliver_past(batch).await?,
+                Next::Turn(turn) => self.read_past(turn).await?,
                 Next::Feed(Err(error)) | Next::Past(Err(error)) => self.recover(error).await?,
                 Next::Tick => self.tick().await?,
                 Next::Compacted => self.cancel_compacted().await?,
@@ -224,7 +246,27 @@ impl WatchStream {
         self.send_events(&batch, ids).await
     }
 
+    /// Reads a batch of the past and delivers it.
+    async fn read_past(&mut self, turn: Option<Turn>) -> Result<(), Ended> {
+        let turn = turn.ok_or(EtcdError::Stopped)?;
+        let Some(batch) = next_of(&mut self.past).now_or_never() else {
+            // Nothing is there yet: to wait for it needs no turn.
+            self.has_unread_past = false;
+            return Ok(());
+        };
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => return self.recover(error).await,
+        };
+        let bytes = batch.events.iter().map(|event| event.value.as_ref().map_or(0, Bytes::len));
+        self.room = Some(Arc::new(turn.end(bytes.sum())));
+        let delivered = self.deliver_past(batch).await;
+        self.room = None;
+        delivered
+    }
+
     async fn deliver_past(&mut self, batch: Batch) -> Result<(), Ended> {
+        self.has_unread_past = true;
         if let Some(past) = &mut self.past {
             past.reached = batch.through;
         }
@@ -324,7 +366,8 @@ impl WatchStream {
     }
 
     async fn send(&mut self, response: WatchResponse) -> Result<(), Ended> {
-        self.responses.send(Ok(response)).await.map_err(|_| Ended::Gone)
+        let sent = Sent { response: Ok(response), room: self.room.clone() };
+        self.responses.send(sent).await.map_err(|_| Ended::Gone)
     }
 }
 

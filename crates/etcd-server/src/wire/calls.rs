@@ -1,11 +1,11 @@
 //! gRPC calls: reads the request, calls the engine, writes the response. tonic has the framing and the
 //! trailers.
 
-use std::future::{Future, ready};
+use std::future::{self, Future};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use super::shared::Shared;
 use super::stall::Share;
 use super::unfinished::Place;
 use crate::error::EtcdError;
+use crate::room::{Room, Sent};
 
 /// How long the message of a call may take to arrive.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(30);
@@ -63,7 +64,7 @@ where
     F: FnOnce(Req) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Res, EtcdError>> + Send + 'static,
 {
-    unary_after(request, bytes_max, shared, ready(Ok(())), answer).await
+    unary_after(request, bytes_max, shared, future::ready(Ok(())), answer).await
 }
 
 /// Answers a call after its turn has come, which is over when there is a response.
@@ -111,7 +112,7 @@ where
     F: FnOnce(Req) -> S + Send + 'static,
     S: Stream<Item = Result<Res, Status>> + Send + 'static,
 {
-    let request = match arrive(request, bytes_max, shared, ready(Ok(()))).await {
+    let request = match arrive(request, bytes_max, shared, future::ready(Ok(()))).await {
         Ok((request, ())) => request,
         Err(status) => return refusal(status),
     };
@@ -129,7 +130,7 @@ pub(crate) async fn stream<Req, Res, F, Fut>(
 where
     Req: Message + Default + 'static,
     Res: Message + Default + 'static,
-    F: FnOnce(Streaming<Req>, mpsc::Sender<Result<Res, Status>>) -> Fut + Send + 'static,
+    F: FnOnce(Streaming<Req>, mpsc::Sender<Sent<Res>>) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
 {
     let service = Duplex { answer: Some(answer), responses_max, types: PhantomData };
@@ -219,7 +220,7 @@ where
             let response = answer.await?;
             // Others are answered while this one waits for those who do not read.
             drop(turn);
-            share.take(&shared, response.encoded_len()).await?;
+            share.take(&shared.response_room, response.encoded_len()).await?;
             Ok(tonic::Response::new(response))
         })
     }
@@ -239,11 +240,11 @@ where
 {
     type Response = Res;
     type ResponseStream = S;
-    type Future = std::future::Ready<Result<tonic::Response<S>, Status>>;
+    type Future = future::Ready<Result<tonic::Response<S>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Req>) -> Self::Future {
         let answer = self.answer.take().ok_or_else(called_twice);
-        ready(answer.map(|answer| tonic::Response::new(answer(request.into_inner()))))
+        future::ready(answer.map(|answer| tonic::Response::new(answer(request.into_inner()))))
     }
 }
 
@@ -257,19 +258,19 @@ impl<F, Fut, Req, Res> StreamingService<Req> for Duplex<F, Req, Res>
 where
     Req: Message + Default + 'static,
     Res: Message + Default + 'static,
-    F: FnOnce(Streaming<Req>, mpsc::Sender<Result<Res, Status>>) -> Fut + Send + 'static,
+    F: FnOnce(Streaming<Req>, mpsc::Sender<Sent<Res>>) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
 {
     type Response = Res;
     type ResponseStream = Driven<Res, Fut>;
-    type Future = std::future::Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
+    type Future = future::Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<Req>>) -> Self::Future {
         let answer = self.answer.take().ok_or_else(called_twice);
         let (sender, responses) = mpsc::channel(self.responses_max);
-        ready(answer.map(|answer| {
+        future::ready(answer.map(|answer| {
             let running = Some(Box::pin(answer(request.into_inner(), sender)));
-            tonic::Response::new(Driven { running, responses })
+            tonic::Response::new(Driven { running, responses, room: None })
         }))
     }
 }
@@ -277,15 +278,15 @@ where
 /// The responses of a stream. Polling them runs what makes them, so that both end together.
 pub(crate) struct Driven<Res, Fut> {
     running: Option<Pin<Box<Fut>>>,
-    responses: mpsc::Receiver<Result<Res, Status>>,
+    responses: mpsc::Receiver<Sent<Res>>,
+    /// That of the response that was sent last.
+    room: Option<Arc<Room>>,
 }
 
-impl<Res, Fut: Future<Output = ()>> Stream for Driven<Res, Fut> {
-    type Item = Result<Res, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Poll::Ready(response) = self.responses.poll_recv(cx) {
-            return Poll::Ready(response);
+impl<Res, Fut: Future<Output = ()>> Driven<Res, Fut> {
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Option<Sent<Res>>> {
+        if let Poll::Ready(sent) = self.responses.poll_recv(cx) {
+            return Poll::Ready(sent);
         }
         let ended = self.running.as_mut().is_some_and(|run| run.as_mut().poll(cx).is_ready());
         if ended {
@@ -293,6 +294,18 @@ impl<Res, Fut: Future<Output = ()>> Stream for Driven<Res, Fut> {
             self.running = None;
         }
         self.responses.poll_recv(cx)
+    }
+}
+
+impl<Res, Fut: Future<Output = ()>> Stream for Driven<Res, Fut> {
+    type Item = Result<Res, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // The client has read enough of the response before that there is room for the next.
+        self.room = None;
+        let Some(sent) = ready!(self.poll_sent(cx)) else { return Poll::Ready(None) };
+        self.room = sent.room;
+        Poll::Ready(Some(sent.response))
     }
 }
 

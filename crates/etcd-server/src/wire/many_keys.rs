@@ -11,18 +11,18 @@ use http::{HeaderMap, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use prost::Message;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use tonic::body::Body;
 
 use super::calls::FRAME_BYTES;
 use super::shared::Shared;
-use super::stall::{Share, take_room};
+use super::stall::Share;
 use crate::engine::Engine;
 use crate::error::EtcdError;
 use crate::kv::{Interval, keys_needed};
 use crate::limits::{FEW_KEYS_MAX, LONG_RESPONSE_BYTES};
 use crate::proto::{RangeRequest, RangeResponse};
+use crate::room::Room;
 
 /// Least bytes of a piece of a response.
 const PIECE_BYTES: usize = 256 << 10;
@@ -33,7 +33,7 @@ pub(crate) struct Prepared(Arc<OnceLock<LongResponse>>);
 
 struct LongResponse {
     pieces: Vec<Bytes>,
-    room: OwnedSemaphorePermit,
+    room: Room,
 }
 
 impl Prepared {
@@ -69,7 +69,7 @@ pub(crate) async fn range(
     if bytes < LONG_RESPONSE_BYTES {
         return Ok(response);
     }
-    let room = take_room(&shared, bytes).await?;
+    let room = shared.response_room.take(bytes).await?;
     let encoding = move || (encode(response), lane, permit);
     let (pieces, ..) = on_own_thread(encoding).await?;
     let _ = prepared.0.set(LongResponse { pieces, room });

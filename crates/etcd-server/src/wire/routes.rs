@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -15,6 +16,7 @@ use crate::engine::Engine;
 use crate::error::EtcdError;
 use crate::limits::{KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX};
 use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use crate::room::Sent;
 use crate::{snapshot, watch};
 
 /// What answers calls.
@@ -132,10 +134,11 @@ impl Routes {
             return refusal(EtcdError::TooManyRequests.into());
         };
         let max = self.message_bytes_max();
+        let past_reads = self.shared.past_reads;
         let engine = self.engine;
         stream(request, max, WATCH_RESPONSES_MAX, |requests, responses| async move {
             let _slot = slot;
-            watch::run(engine, requests, responses).await;
+            watch::run(engine, past_reads, requests, responses).await;
         })
         .await
     }
@@ -147,12 +150,11 @@ impl Routes {
         let max = self.message_bytes_max();
         let engine = self.engine;
         let renew = |mut requests: tonic::Streaming<LeaseKeepAliveRequest>,
-                     responses: tokio::sync::mpsc::Sender<
-            Result<LeaseKeepAliveResponse, Status>,
-        >| async move {
+                     responses: mpsc::Sender<Sent<LeaseKeepAliveResponse>>| async move {
             let _slot = slot;
             while let Some(Ok(req)) = requests.next().await {
-                if responses.send(Ok(engine.lease_keep_alive(req))).await.is_err() {
+                let response = Ok(engine.lease_keep_alive(req)).into();
+                if responses.send(response).await.is_err() {
                     return;
                 }
             }

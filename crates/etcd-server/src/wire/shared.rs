@@ -1,15 +1,15 @@
 //! [`Shared`]: the bounds of all calls together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::unfinished::Unfinished;
 use crate::limits::{
-    ANSWERED_MAX, OPEN_CALLS_MAX, RANGES_MAX, RESPONSES_KILOBYTES_MAX, UNFINISHED_BYTES_MAX,
-    UNFINISHED_MAX,
+    ANSWERED_MAX, OPEN_CALLS_MAX, RANGES_MAX, UNFINISHED_BYTES_MAX, UNFINISHED_MAX,
 };
+use crate::room::ResponseRoom;
+use crate::watch::PastReads;
 
 /// The bounds of all calls together.
 #[derive(Clone)]
@@ -20,16 +20,13 @@ pub(crate) struct Shared {
     pub ranges: Arc<Semaphore>,
     /// Of the calls whose requests have not arrived as a whole.
     pub unfinished: Arc<Unfinished>,
-    /// Of the kilobytes of long responses.
-    pub response_room: Arc<Semaphore>,
+    /// Of the bytes of long responses.
+    pub response_room: ResponseRoom,
+    /// Of the watches that read the past at the same time.
+    pub past_reads: PastReads,
     /// Of the calls whose responses have not ended.
     open: Arc<Semaphore>,
-    /// How many wait for room that those take up who do not read.
-    wanted: Arc<AtomicUsize>,
 }
-
-/// While there is one, clients that do not read lose their streams soon.
-pub(crate) struct Wanted(Arc<AtomicUsize>);
 
 impl Shared {
     /// Takes the place of a call; `None` if there are too many.
@@ -37,34 +34,22 @@ impl Shared {
         Arc::clone(&self.open).try_acquire_owned().ok()
     }
 
-    /// Asks those for room who do not read.
-    pub(crate) fn want_room(&self) -> Wanted {
-        self.wanted.fetch_add(1, Ordering::Relaxed);
-        Wanted(Arc::clone(&self.wanted))
-    }
-
     /// Whether responses that nobody reads take up what others need.
     pub(crate) fn is_short_of_room(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) > 0
-            || self.open.available_permits() < OPEN_CALLS_MAX / 4
-    }
-}
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.response_room.is_wanted() || self.open.available_permits() < OPEN_CALLS_MAX / 4
     }
 }
 
 impl Default for Shared {
     fn default() -> Self {
+        let response_room = ResponseRoom::default();
         Self {
             answered: Arc::new(Semaphore::new(ANSWERED_MAX)),
             ranges: Arc::new(Semaphore::new(RANGES_MAX)),
             unfinished: Arc::new(Unfinished::new(UNFINISHED_MAX, UNFINISHED_BYTES_MAX)),
-            response_room: Arc::new(Semaphore::new(RESPONSES_KILOBYTES_MAX)),
+            past_reads: PastReads::new(response_room.clone()),
+            response_room,
             open: Arc::new(Semaphore::new(OPEN_CALLS_MAX)),
-            wanted: Arc::default(),
         }
     }
 }

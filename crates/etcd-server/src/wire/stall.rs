@@ -12,18 +12,14 @@ use http::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::rt::Executor;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 
 use super::shared::Shared;
 use crate::error::EtcdError;
-use crate::limits::{
-    LONG_RESPONSE_BYTES, RESPONSE_STALL_MAX, RESPONSE_STALL_SHORT, RESPONSE_WAIT_MAX,
-    RESPONSES_KILOBYTES_MAX,
-};
-
-const KILOBYTE: usize = 1 << 10;
+use crate::limits::{LONG_RESPONSE_BYTES, RESPONSE_STALL_MAX, RESPONSE_STALL_SHORT};
+use crate::room::{ResponseRoom, Room};
 
 /// What a stream waits for after a poll of its body.
 #[derive(Clone, Copy)]
@@ -41,39 +37,20 @@ thread_local! {
 
 /// The share of a long response in the bytes of all; in the extensions of the response.
 #[derive(Clone, Default)]
-pub(crate) struct Share(Arc<OnceLock<OwnedSemaphorePermit>>);
+pub(crate) struct Share(Arc<OnceLock<Room>>);
 
 impl Share {
     /// Returns the share of a response that has its room.
-    pub(crate) fn of(room: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn of(room: Room) -> Self {
         Self(Arc::new(OnceLock::from(room)))
     }
 
     /// Waits until there is room for a response of so many bytes.
-    pub(crate) async fn take(&self, shared: &Shared, bytes: usize) -> Result<(), EtcdError> {
+    pub(crate) async fn take(&self, room: &ResponseRoom, bytes: usize) -> Result<(), EtcdError> {
         if bytes >= LONG_RESPONSE_BYTES {
-            let _ = self.0.set(take_room(shared, bytes).await?);
+            let _ = self.0.set(room.take(bytes).await?);
         }
         Ok(())
-    }
-}
-
-/// Waits until there is room for a response of so many bytes. Those who read nothing give theirs up.
-pub(crate) async fn take_room(
-    shared: &Shared,
-    bytes: usize,
-) -> Result<OwnedSemaphorePermit, EtcdError> {
-    let kilobytes = (bytes / KILOBYTE).min(RESPONSES_KILOBYTES_MAX);
-    let kilobytes = u32::try_from(kilobytes).unwrap_or(u32::MAX);
-    let room = || Arc::clone(&shared.response_room);
-    if let Ok(permit) = room().try_acquire_many_owned(kilobytes) {
-        return Ok(permit);
-    }
-    let _wanted = shared.want_room();
-    match timeout(RESPONSE_WAIT_MAX, room().acquire_many_owned(kilobytes)).await {
-        Ok(Ok(permit)) => Ok(permit),
-        Ok(Err(_)) => Err(EtcdError::Stopped),
-        Err(_) => Err(EtcdError::TooManyRequests),
     }
 }
 

@@ -81,7 +81,7 @@ mod small_answers;
 mod small_warnings;
 mod spans;
 mod stop_signals;
-mod subresource_metadata;
+mod subresource_fields;
 mod supervisor;
 mod swap;
 mod taken_over;

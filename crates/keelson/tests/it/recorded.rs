@@ -72,9 +72,18 @@ impl Recorded {
 
     /// Waits until a collection of custom resources is served.
     pub fn wait_until_served(&self, path: &str) {
+        self.wait_until(path, |_| true);
+    }
+
+    /// Waits until an object or a list is served and as wanted.
+    pub fn wait_until(&self, path: &str, is_as_wanted: impl Fn(&Value) -> bool) {
         let until = Instant::now() + POLL_TIMEOUT;
-        while !self.send("GET", path, "application/json", "").is_ok() {
-            assert!(Instant::now() < until, "{path} is not served");
+        loop {
+            let response = self.send("GET", path, "application/json", "");
+            if response.is_ok() && is_as_wanted(&response.body) {
+                return;
+            }
+            assert!(Instant::now() < until, "{path}: {response:?}");
             std::thread::yield_now();
         }
     }

@@ -61,15 +61,14 @@ fn restore_except_ephemeral_containers(new: &mut Object, old: &Object) {
     take(&desired, new.object_mut("spec"), "ephemeralContainers");
 }
 
-/// Restores everything except resources. If the number of containers differs, they stay as sent, for validation to
-/// reject.
+/// Restores everything except resources. If the containers are not those of before, in their order, they stay as
+/// sent, for validation to reject.
 fn restore_except_resources(new: &mut Object, old: &Object) {
     let desired = restore(new, old);
     let spec = new.object_mut("spec");
     take(&desired, spec, "resources");
     for list in LISTS {
-        let count = |spec: &Map| spec.get(list).and_then(Value::as_array).map_or(0, <[_]>::len);
-        if count(&desired) != count(spec) {
+        if !names_of(&desired, list).eq(names_of(spec, list)) {
             take(&desired, spec, list);
             continue;
         }
@@ -77,12 +76,18 @@ fn restore_except_resources(new: &mut Object, old: &Object) {
         let stored = spec.get_mut(list).and_then(Value::as_array_mut);
         for (stored, desired) in stored.into_iter().flatten().zip(containers) {
             if let (Some(stored), Some(desired)) = (stored.as_object_mut(), desired.as_object()) {
-                for name in ["name", "resources", "resizePolicy"] {
+                for name in ["resources", "resizePolicy"] {
                     take(desired, stored, name);
                 }
             }
         }
     }
+}
+
+/// Returns the names of containers.
+fn names_of<'s>(spec: &'s Map, list: &str) -> impl Iterator<Item = Option<&'s str>> {
+    let containers = spec.get(list).and_then(Value::as_array).unwrap_or_default();
+    containers.iter().map(|container| container.str_at(&["name"]))
 }
 
 fn validate_ephemeral_containers(new: &Object, old: Option<&Object>) -> ErrorList {
