@@ -11,6 +11,6 @@ pub(crate) mod response;
 mod review;
 mod validating;
 
-pub use conversion::{ConversionError, ConversionWebhook, ConversionWebhooks};
+pub use conversion::{ConversionError, ConversionWebhook, ConversionWebhooks, ConvertedObjects};
 pub use mutating::MutatingWebhooks;
 pub use validating::ValidatingWebhooks;

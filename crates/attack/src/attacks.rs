@@ -2,6 +2,7 @@
 
 mod bodies;
 mod certificates;
+mod conversions;
 mod editor;
 mod frames;
 mod requests;
@@ -23,6 +24,7 @@ pub fn all() -> Vec<Attack<Target>> {
         &requests::ATTACKS,
         &bodies::ATTACKS,
         &selectors::ATTACKS,
+        &conversions::ATTACKS,
         &editor::ATTACKS,
     ])
 }

@@ -7,19 +7,23 @@ use std::io::Write;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
 pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
 pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
+pub const PADDED: u8 = 8;
 
 /// `:method: GET` and `:method: POST` as entries of HPACK's static table.
 pub const GET: &[u8] = b"\x82";
 pub const POST: &[u8] = b"\x83";
 
-const SETTINGS_INITIAL_WINDOW_SIZE: u8 = 4;
+pub const SETTINGS_HEADER_TABLE_SIZE: u8 = 1;
+pub const SETTINGS_INITIAL_WINDOW_SIZE: u8 = 4;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Connects and sends the preface and the settings. `window` is the initial window size.
@@ -32,8 +36,12 @@ pub fn connect(target: &Target, window: u32) -> Result<TlsStream> {
 
 /// Returns the preface and the settings.
 pub fn preface(window: u32) -> Vec<u8> {
-    let setting = [&[0, SETTINGS_INITIAL_WINDOW_SIZE][..], &window.to_be_bytes()].concat();
-    [PREFACE, &frame(SETTINGS, 0, 0, &setting)].concat()
+    [PREFACE, &setting(SETTINGS_INITIAL_WINDOW_SIZE, window)].concat()
+}
+
+/// Encodes a frame with one setting.
+pub fn setting(name: u8, value: u32) -> Vec<u8> {
+    frame(SETTINGS, 0, 0, &[&[0, name][..], &value.to_be_bytes()].concat())
 }
 
 /// Encodes a frame.

@@ -199,7 +199,7 @@ impl Drop for Target {
 }
 
 /// Encodes a certificate in PEM.
-fn pem(der: &[u8]) -> String {
+pub fn pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }

@@ -170,7 +170,7 @@ impl Policy {
                 && matches(&self.resource, &attributes.gvr.resource)
                 && matches(&self.api_group, &attributes.gvr.group);
         }
-        matches(&self.path, &attributes.path)
+        !self.path.is_empty() && matches(&self.path, &attributes.path)
             || (self.path.ends_with('*')
                 && attributes.path.starts_with(self.path.trim_end_matches('*')))
     }
@@ -216,6 +216,12 @@ mod tests {
         assert!(allowed(&paths, "eve", "get", "/version", ""));
         assert!(!allowed(&paths, "eve", "get", "/metrics", ""));
         assert!(!allowed(&spec("{\"namespace\":\"*\"}"), "eve", "get", "pods", "a"));
+        // A policy without a path allows no path, not even an empty one.
+        let policy = Abac::parse(&spec(r#"{"user":"bob","resource":"pods"}"#)).expect("a policy");
+        let nowhere =
+            Attributes { verb: "get".into(), non_resource: true, ..Attributes::default() };
+        let bob = User { name: "bob".into(), ..User::default() };
+        assert!(!policy.decide(&bob, &nowhere).is_allowed());
     }
 
     #[test]

@@ -237,11 +237,12 @@ fn authenticated_token(user: User, audiences: Vec<Str>) -> AuthenticatedToken {
     AuthenticatedToken { user, audiences, warning: None }
 }
 
-/// Returns the token of `Bearer TOKEN` (RFC 6750): the scheme in any case, then one space.
+/// Returns the token of `Bearer TOKEN` (RFC 6750): the scheme in any case, then one space. With more
+/// spaces before it the token does not count.
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    let is_token = !token.is_empty() && !token.starts_with(' ');
+    (scheme.eq_ignore_ascii_case("bearer") && is_token).then_some(token)
 }
 
 /// Returns whether a certificate has a common name, even an unreadable one.
@@ -292,7 +293,7 @@ mod tests {
         for wrong in ["Bearer secre", "Bearer secreT"] {
             assert_eq!(check(Some(wrong)).await.map_err(|status| status.code), Err(401));
         }
-        for header in [None, Some("Bearer"), Some("Basic secret")] {
+        for header in [None, Some("Bearer"), Some("Basic secret"), Some("Bearer  secret")] {
             let (name, groups) = check(header).await.unwrap();
             assert_eq!((name.as_str(), &*groups), (ANONYMOUS, &[UNAUTHENTICATED.into()][..]));
         }

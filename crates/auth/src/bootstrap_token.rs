@@ -5,6 +5,7 @@ use crate::{AUTHENTICATED, Objects, User};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::{Object, Str, Timestamp};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
@@ -120,13 +121,15 @@ fn user(stored: &Object, id: &str, secret: &str, now: Timestamp) -> Option<User>
     if !expiration.is_empty() && is_expired() {
         return None;
     }
-    let mut groups = vec![Str::new_static(GROUP)];
-    for group in data("auth-extra-groups")?.split(',').filter(|group| !group.is_empty()) {
+    let mut groups = BTreeSet::from([Str::new_static(GROUP)]);
+    let extra = data("auth-extra-groups")?;
+    for group in extra.split(',').filter(|_| !extra.is_empty()) {
         if !is_group(group) {
             return None;
         }
-        groups.push(group.into());
+        groups.insert(group.into());
     }
+    let groups: Vec<Str> = groups.into_iter().collect();
     let name = format!("system:bootstrap:{id}").into();
     let user = User { name, groups: groups.into(), ..User::default() };
     Some(user.with_group(AUTHENTICATED))
@@ -182,6 +185,14 @@ mod tests {
         let extra = "system:bootstrappers:a,system:bootstrappers:b:c-1";
         let groups = ["system:bootstrappers:a", "system:bootstrappers:b:c-1"];
         check(&[("auth-extra-groups", extra)], Some(&groups));
+        let twice = "system:bootstrappers:b,system:bootstrappers:a,system:bootstrappers:b";
+        let sorted = ["system:bootstrappers:a", "system:bootstrappers:b"];
+        check(&[("auth-extra-groups", twice)], Some(&sorted));
+        for extra in
+            [",", "system:bootstrappers:a,", ",system:bootstrappers:a", "system:bootstrappers"]
+        {
+            check(&[("auth-extra-groups", extra)], None);
+        }
         check(&[("auth-extra-groups", "system:masters")], None);
         check(&[("auth-extra-groups", "system:bootstrappers:")], None);
         check(&[("token-secret", "0123456789abcdeg")], None);

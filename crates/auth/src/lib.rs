@@ -19,6 +19,7 @@ mod json;
 pub mod long_work;
 pub mod node;
 mod objects;
+pub mod off_worker;
 pub mod oidc;
 mod permit;
 pub mod rbac;

@@ -4,6 +4,7 @@
 //! verifies tokens with the published keys. Only asymmetric signatures are accepted, never `none`
 //! or HMAC.
 
+mod claim_types;
 mod claims;
 mod config;
 mod expressions;

@@ -17,7 +17,7 @@ mod uses;
 pub use claims::{Claims, LEGACY_ISSUER, Reference};
 pub use external::{CALL_TIME_MAX, ExternalKeys, ExternalSigner, SignerError};
 use issue::External;
-pub(crate) use jwt::{is_extended, unverified_claims};
+pub(crate) use jwt::{header_fault, is_extended, unverified_claims};
 pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
 use legacy::LegacyUses;
 pub use legacy::{INVALID_SINCE_LABEL, LAST_USED_LABEL, day};

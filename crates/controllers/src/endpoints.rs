@@ -7,6 +7,7 @@ mod reconcile;
 pub(crate) mod slices;
 mod trigger;
 
+use keelson_auth::off_worker;
 use keelson_loops::pods;
 use keelson_loops::queue::Queue;
 use keelson_meta::{Object, Str, Value, ip};
@@ -109,7 +110,42 @@ fn key_of(entry: &Entry) -> ServiceKey {
     (entry.namespace().into(), entry.name().into())
 }
 
-/// Returns the pods that a service selects, in the order of their names.
+/// The fields of a pod that its endpoints are made of.
+const POD_METADATA: [&str; 4] = ["name", "namespace", "uid", "deletionTimestamp"];
+const POD_SPEC: [&str; 5] = ["nodeName", "hostname", "subdomain", "containers", "initContainers"];
+const CONTAINER: [&str; 2] = ["ports", "restartPolicy"];
+const POD_STATUS: [&str; 4] = ["phase", "podIP", "podIPs", "conditions"];
+/// About the bytes of a stored pod.
+const POD_BYTES: usize = 2048;
+
+/// Does work on the pods of a service, which may take long: other tasks of the thread run meanwhile.
+fn with_pods_of<T>(
+    registry: &Registry,
+    service: &Object,
+    work: impl FnOnce(Vec<Object>) -> T,
+) -> T {
+    let kind = registry.kind("", "pods");
+    let count = kind.map_or(0, |kind| registry.cached_all(&kind).len());
+    off_worker::compute(count * POD_BYTES, || work(pods_of(registry, service)))
+}
+
+/// Leaves out what no endpoint is made of: a service may select thousands of pods.
+fn trimmed(mut pod: Object) -> Object {
+    pod.metadata_mut().retain(|name, _| POD_METADATA.contains(&name.as_str()));
+    let spec = pod.object_mut("spec");
+    spec.retain(|name, _| POD_SPEC.contains(&name.as_str()));
+    for name in ["containers", "initContainers"] {
+        let containers = spec.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten();
+        for container in containers.filter_map(Value::as_object_mut) {
+            container.retain(|name, _| CONTAINER.contains(&name.as_str()));
+        }
+    }
+    pod.object_mut("status").retain(|name, _| POD_STATUS.contains(&name.as_str()));
+    pod
+}
+
+/// Returns the pods that a service selects, in the order of their names, without other fields than
+/// those of [`trimmed`].
 fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
     let selector: Vec<(Str, Str)> = service
         .at(&["spec", "selector"])
@@ -127,7 +163,7 @@ fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
     let selected = all
         .range(&prefix, "")
         .filter(|pod| selector.iter().all(|(key, value)| pod.label(key) == Some(value)));
-    selected.filter_map(|pod| kind.decode(pod).ok()).collect()
+    selected.filter_map(|pod| kind.decode(pod).ok()).map(trimmed).collect()
 }
 
 /// Whether a pod has an address and has not ended.
@@ -213,5 +249,21 @@ mod tests {
         check(value!({"targetPort": "web", "protocol": "UDP"}), Some(80));
         check(value!({"targetPort": "beside"}), Some(83));
         check(value!({"targetPort": "once"}), None);
+    }
+
+    #[test]
+    fn a_trimmed_pod_has_what_its_endpoints_are_made_of() {
+        let pod = value!({
+            "metadata": {"name": "a", "uid": "u", "labels": {"l": "1"}, "managedFields": []},
+            "spec": {"nodeName": "n", "volumes": [{"name": "v"}], "containers": [
+                {"name": "c", "image": "i", "ports": [{"name": "web", "containerPort": 81}]}]},
+            "status": {"podIP": "10.0.0.1", "phase": "Running", "hostIP": "1.2.3.4"}});
+        let trimmed = trimmed(Object::from_value(pod).expect("a map")).into_value();
+        let want = value!({
+            "metadata": {"name": "a", "uid": "u"},
+            "spec": {"nodeName": "n", "containers": [
+                {"ports": [{"name": "web", "containerPort": 81}]}]},
+            "status": {"podIP": "10.0.0.1", "phase": "Running"}});
+        assert_eq!(trimmed, want);
     }
 }

@@ -31,6 +31,11 @@ const CLIENTS_MAX: usize = 1024;
 const EXCHANGES_MAX: usize = 256;
 /// Maximum concurrent streams to one peer; further ones wait until the deadline for connecting.
 const STREAMS_MAX: usize = 4096;
+/// Maximum bytes of a response that is read without a place among the long ones.
+const SHORT_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Maximum long responses of one peer that are read or evaluated at once; further ones wait. A peer
+/// that sends long responses takes no more memory than these.
+const LONG_ANSWERS_MAX: usize = 4;
 /// Maximum idle HTTP/1.1 connections to one peer.
 const IDLE_CONNECTIONS_MAX: usize = 32;
 /// Idle timeout of a pooled connection.
@@ -60,6 +65,8 @@ pub struct Response {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// The place of a long response, until it has been evaluated.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// The clients of all peers. Peers that are equal share a client, and so connections.
@@ -110,6 +117,7 @@ pub struct Client {
     security: Security,
     exchanges: Semaphore,
     streams: Arc<Semaphore>,
+    long_answers: Arc<Semaphore>,
     /// Held while a connection is opened to a peer that may speak HTTP/2, so that others wait and
     /// share it.
     opening: tokio::sync::Mutex<()>,
@@ -165,6 +173,7 @@ impl Client {
             },
             exchanges: Semaphore::new(EXCHANGES_MAX),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            long_answers: Arc::new(Semaphore::new(LONG_ANSWERS_MAX)),
             opening: tokio::sync::Mutex::default(),
             pool: Mutex::default(),
             peer,
@@ -203,12 +212,49 @@ impl Client {
         let (begun, _permit) = head.inspect_err(|_| span.fail()).map_err(Error::head)?;
         traced::answered(&span, &begun.response);
         let (parts, body) = begun.response.into_parts();
-        let body = timeout_at(deadline, collect(body, bytes_max, begun.addrs)).await;
-        let body = body.map_err(late).flatten().map_err(Error::body)?;
+        let collected = self.collect(body, bytes_max, begun.addrs);
+        let collected = timeout_at(deadline, collected).await;
+        let (body, _place) = collected.map_err(late).flatten().map_err(Error::body)?;
         if let Some(sender) = begun.http1 {
             self.put_back(sender, begun.addrs);
         }
-        Ok(Response { status: parts.status, headers: parts.headers, body })
+        Ok(Response { status: parts.status, headers: parts.headers, body, _place })
+    }
+
+    /// Reads a body. When it turns out to be long, it waits for a place.
+    async fn collect(
+        &self,
+        mut body: Incoming,
+        bytes_max: usize,
+        addrs: AddrPair,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Cause> {
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        let mut place = None;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match hyper_cause(&error, Some(addrs)) {
+                Cause::Closed | Cause::Protocol(_) => Cause::Cut,
+                other => other,
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            let read = first.len() + all.len() + data.len();
+            if read > bytes_max {
+                return Err(Cause::TooLarge { bytes_max });
+            }
+            if read > SHORT_ANSWER_BYTES_MAX && place.is_none() {
+                let acquired = self.long_answers.clone().acquire_owned().await;
+                place = Some(acquired.map_err(|_| Cause::Closed)?);
+            }
+            if first.is_empty() && all.is_empty() {
+                first = data;
+                continue;
+            }
+            if all.is_empty() {
+                all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok((if all.is_empty() { first } else { all.freeze() }, place))
     }
 
     /// Sends a request. If the peer did not process it, it is sent again over another connection.
@@ -426,28 +472,4 @@ async fn sweep(client: std::sync::Weak<Client>) {
             return;
         }
     }
-}
-
-async fn collect(mut body: Incoming, bytes_max: usize, addrs: AddrPair) -> Result<Bytes, Cause> {
-    let mut first = Bytes::new();
-    let mut all = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| match hyper_cause(&error, Some(addrs)) {
-            Cause::Closed | Cause::Protocol(_) => Cause::Cut,
-            other => other,
-        })?;
-        let Ok(data) = frame.into_data() else { continue };
-        if first.len() + all.len() + data.len() > bytes_max {
-            return Err(Cause::TooLarge { bytes_max });
-        }
-        if first.is_empty() && all.is_empty() {
-            first = data;
-            continue;
-        }
-        if all.is_empty() {
-            all.extend_from_slice(&std::mem::take(&mut first));
-        }
-        all.extend_from_slice(&data);
-    }
-    Ok(if all.is_empty() { first } else { all.freeze() })
 }

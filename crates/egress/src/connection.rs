@@ -31,9 +31,10 @@ const HEADERS_MAX: usize = 256;
 /// Maximum bytes of the headers of a response in HTTP/2.
 const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
 /// HTTP/2 flow-control window of a stream.
-const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// HTTP/2 flow-control window of a connection.
-const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// HTTP/2 flow-control window of a connection: that of 256 streams. Streams whose data nobody reads
+/// use it up, and then hold up all others of the connection.
+const CONNECTION_WINDOW_BYTES: u32 = 256 * STREAM_WINDOW_BYTES;
 /// Idle time after which an HTTP/2 ping is sent during an exchange.
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// Timeout of the ping.

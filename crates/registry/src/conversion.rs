@@ -5,7 +5,8 @@ use crate::registry::Registry;
 use crate::registry::kind_state::{Conversion, conversion_of};
 use crate::target::Target;
 use bytes::Bytes;
-use keelson_admission::webhooks::ConversionWebhook;
+use keelson_admission::webhooks::{ConversionWebhook, ConvertedObjects};
+use keelson_auth::off_worker;
 use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Str};
 use keelson_records::Entry;
 use keelson_resources::Kind;
@@ -17,8 +18,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Maximum number of objects, and bytes of their JSON, in one call of a webhook.
 const BATCH_OBJECTS_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 2 << 20;
+/// How many bytes the objects of one list may grow in conversions of webhooks.
+const LIST_GROWTH_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of rounds of conversions that one update of managedFields may need.
 const OWNER_ROUNDS_MAX: usize = 64;
+/// Objects of a list that are decoded before other tasks may run.
+const DECODED_STRETCH: usize = 16;
 
 /// The conversions of one update of managedFields, which runs synchronously. A conversion that is
 /// not known yet is recorded as missing; the webhook is called, and the update is computed again.
@@ -29,6 +34,8 @@ pub(crate) struct Conversions(Mutex<OwnerConversions>);
 struct OwnerConversions {
     known: Vec<(Object, GroupVersion, Object)>,
     missing: Vec<(Object, Schema, Schema)>,
+    /// Bytes of the webhook's responses.
+    bytes: usize,
 }
 
 impl Conversions {
@@ -49,6 +56,23 @@ impl Conversions {
     }
 }
 
+/// How much the objects of one request have grown in conversions.
+#[derive(Debug, Default)]
+pub(crate) struct Growth(usize);
+
+impl Growth {
+    /// Counts a converted object; fails when all together have grown too much.
+    fn count(&mut self, stored: &Entry, converted: &Entry) -> Result<(), Failure> {
+        self.0 += converted.size().saturating_sub(stored.size());
+        if self.0 <= LIST_GROWTH_BYTES_MAX {
+            return Ok(());
+        }
+        let why =
+            "a conversion webhook returns objects that are too large for one list; use a limit";
+        Err(Status::internal(why))
+    }
+}
+
 impl Registry {
     /// Calls `work` until all conversions that it needs are known.
     pub(crate) async fn with_conversions<T>(
@@ -58,7 +82,8 @@ impl Registry {
         mut work: impl FnMut() -> T,
     ) -> Result<T, Failure> {
         for _ in 0..OWNER_ROUNDS_MAX {
-            let done = work();
+            let bytes = conversions.lock().bytes;
+            let done = off_worker::compute(bytes, &mut work);
             let missing = std::mem::take(&mut conversions.lock().missing);
             if missing.is_empty() {
                 return Ok(done);
@@ -67,9 +92,11 @@ impl Registry {
                 let Some(Conversion { webhook, .. }) = conversion_of(kind) else { continue };
                 let one = std::slice::from_ref(&object);
                 let converted = self.convert_by(webhook, one, &from, &to).await?;
-                let Some(converted) = converted.into_iter().next() else { continue };
-                let known = (object, to.gvk.group_version(), converted);
-                conversions.lock().known.push(known);
+                let ConvertedObjects { objects, bytes } = converted;
+                let Some(converted) = objects.into_iter().next() else { continue };
+                let mut owners = conversions.lock();
+                owners.known.push((object, to.gvk.group_version(), converted));
+                owners.bytes += bytes;
             }
         }
         Err(Status::internal("owners of fields need too many conversions"))
@@ -83,15 +110,28 @@ impl Registry {
         from: &Schema,
         to: &Schema,
     ) -> Result<Object, Failure> {
+        Ok(self.convert_measured(kind, object, from, to).await?.0)
+    }
+
+    /// Like [`Registry::convert_one`]; returns also the bytes of the webhook's response.
+    async fn convert_measured(
+        &self,
+        kind: &Kind,
+        object: Object,
+        from: &Schema,
+        to: &Schema,
+    ) -> Result<(Object, usize), Failure> {
         if from.gvk == to.gvk {
-            return Ok(object);
+            return Ok((object, 0));
         }
         let Some(Conversion { webhook, .. }) = conversion_of(kind) else {
-            return Ok(kind.convert(object, from, to));
+            return Ok((kind.convert(object, from, to), 0));
         };
-        let converted = self.convert_by(webhook, &[object], from, to).await?;
-        let converted = converted.into_iter().next();
-        pruned(to, converted.ok_or_else(|| Status::internal("no object was converted"))?)
+        let ConvertedObjects { objects, bytes } =
+            self.convert_by(webhook, &[object], from, to).await?;
+        let converted = objects.into_iter().next();
+        let converted = converted.ok_or_else(|| Status::internal("no object was converted"))?;
+        Ok((off_worker::compute(bytes, || pruned(to, converted))?, bytes))
     }
 
     /// Calls the webhook with objects of one version. The result is not pruned yet.
@@ -101,7 +141,7 @@ impl Registry {
         objects: &[Object],
         from: &Schema,
         to: &Schema,
-    ) -> Result<Vec<Object>, Failure> {
+    ) -> Result<ConvertedObjects, Failure> {
         let (uid, version) = (self.new_uid(), to.gvk.group_version());
         let converted = Box::pin(webhook.convert(objects, &from.gvk, &version, &uid)).await;
         converted.map_err(|error| {
@@ -152,8 +192,8 @@ impl Registry {
             return Ok(entry);
         }
         let (object, from) = kind.decode_as_stored(&entry)?;
-        let object = self.convert_one(kind, object, &from, to).await?;
-        entry_of(kind, to, &entry, object)
+        let (object, bytes) = self.convert_measured(kind, object, &from, to).await?;
+        off_worker::compute(bytes, || entry_of(kind, to, &entry, object))
     }
 
     /// Like [`Registry::converted`], for a change that several watchers read: it is converted once.
@@ -170,7 +210,12 @@ impl Registry {
             return self.converted(target, entry.clone()).await;
         };
         let shared = known.shared(&to.gvk.version, entry);
-        let converted = shared.get_or_init(|| self.converted(target, entry.clone())).await.clone();
+        let convert = || async {
+            let converted = self.converted(target, entry.clone()).await;
+            known.count(&converted);
+            converted
+        };
+        let converted = shared.get_or_init(convert).await.clone();
         if converted.is_err() {
             known.forget(&to.gvk.version, entry);
         }
@@ -182,6 +227,7 @@ impl Registry {
         &self,
         target: &Target,
         mut entries: Vec<Entry>,
+        growth: &mut Growth,
     ) -> Result<Vec<Entry>, Failure> {
         let (kind, to) = (&target.kind, target.schema());
         let Some(conversion) = conversion_of(kind) else { return Ok(entries) };
@@ -196,7 +242,11 @@ impl Registry {
                 entries[at] = known;
                 continue;
             }
-            let (object, from) = kind.decode_as_stored(entry)?;
+            if (at + 1).is_multiple_of(DECODED_STRETCH) {
+                tokio::task::yield_now().await;
+            }
+            let (object, from) =
+                off_worker::compute(entry.size(), || kind.decode_as_stored(entry))?;
             if from.gvk == to.gvk {
                 entries[at] = entry_of(kind, to, entry, object)?;
                 continue;
@@ -206,11 +256,11 @@ impl Registry {
             batch.objects.push(object);
             batch.places.push(at);
             if batch.is_full() {
-                self.convert_batch(target, conversion, batch, &mut entries).await?;
+                self.convert_batch(target, batch, &mut entries, growth).await?;
             }
         }
         for batch in waiting.values_mut() {
-            self.convert_batch(target, conversion, batch, &mut entries).await?;
+            self.convert_batch(target, batch, &mut entries, growth).await?;
         }
         Ok(entries)
     }
@@ -218,24 +268,27 @@ impl Registry {
     async fn convert_batch(
         &self,
         target: &Target,
-        conversion: &Conversion,
         batch: &mut Batch,
         entries: &mut [Entry],
+        growth: &mut Growth,
     ) -> Result<(), Failure> {
         let (kind, to) = (&target.kind, target.schema());
-        if batch.objects.is_empty() {
+        let Some(conversion) = conversion_of(kind).filter(|_| !batch.objects.is_empty()) else {
             return Ok(());
-        }
-        let converted =
+        };
+        let ConvertedObjects { objects, bytes } =
             self.convert_by(&conversion.webhook, &batch.objects, &batch.from, to).await?;
-        for (at, object) in batch.places.drain(..).zip(converted) {
-            let entry = entry_of(kind, to, &entries[at], pruned(to, object)?)?;
-            conversion.converted.insert(&to.gvk.version, entry.clone());
-            entries[at] = entry;
-        }
-        batch.objects.clear();
-        batch.bytes = 0;
-        Ok(())
+        off_worker::compute(bytes, || {
+            for (at, object) in batch.places.drain(..).zip(objects) {
+                let entry = entry_of(kind, to, &entries[at], pruned(to, object)?)?;
+                growth.count(&entries[at], &entry)?;
+                conversion.converted.insert(&to.gvk.version, entry.clone());
+                entries[at] = entry;
+            }
+            batch.objects.clear();
+            batch.bytes = 0;
+            Ok(())
+        })
     }
 }
 

@@ -58,8 +58,16 @@ impl ConvertedEntries {
         if let Some(shared) = known.entries.get(&key) {
             return shared.clone();
         }
-        known.count(entry.size());
+        known.count(entry.key().len());
         known.entries.entry(key).or_default().clone()
+    }
+
+    /// Counts the size of an object that was converted in a cell of [`ConvertedEntries::shared`]. A webhook may make
+    /// a small object large.
+    pub(crate) fn count(&self, converted: &Result<Entry, Failure>) {
+        if let Ok(entry) = converted {
+            self.known().count(entry.size());
+        }
     }
 
     pub(crate) fn forget(&self, version: &Str, entry: &Entry) {

@@ -78,6 +78,13 @@ impl ParsedPatch {
             _ => Status::bad_request(format!("error decoding patch: {why}")),
         };
         let parsed = json::parse(&patch.body).map_err(|error| refuse(&error))?;
+        if let Some(number) = &parsed.overflow {
+            let why = json::overflow_error(number);
+            return Err(refuse(&match form {
+                PatchForm::Json => why.replace("Go value", "Go struct field jsonPatchOp.value"),
+                _ => why,
+            }));
+        }
         let value = parsed.value;
         let wanted = match form {
             PatchForm::Json => "[]handlers.jsonPatchOp",
@@ -313,4 +320,28 @@ fn unversioned(schema: &Schema, value: Value) -> Result<Decoded, String> {
     let mut decoded = canonicalize_as(schema, Value::Object(object), GoDecoder::Json)?;
     strict.append(&mut decoded.strict_errors);
     Ok(Decoded { strict_errors: strict, ..decoded })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    /// The texts are those of a kube-apiserver 1.36.
+    #[test]
+    fn numbers_that_no_float_can_hold_are_refused() {
+        let check = |form, body: &'static str, want: &str| {
+            let patch = Patch { form, body: Bytes::from_static(body.as_bytes()) };
+            let failure = ParsedPatch::parse(&patch).err().expect("a refusal");
+            assert_eq!((failure.code, failure.message.as_str()), (400, want));
+        };
+        let why = "json: cannot unmarshal number 1e400 into Go value of type float64";
+        let decoding = format!("error decoding patch: {why}");
+        check(PatchForm::Merge, r#"{"spec":{"n":1e400}}"#, &decoding);
+        check(PatchForm::Strategic, r#"{"spec":{"n":1e400}}"#, why);
+        let of_operation = "error decoding patch: json: cannot unmarshal number 1e400 into Go \
+                            struct field jsonPatchOp.value of type float64";
+        let operations = r#"[{"op":"add","path":"/spec/n","value":1e400}]"#;
+        check(PatchForm::Json, operations, of_operation);
+    }
 }

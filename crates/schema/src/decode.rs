@@ -121,7 +121,7 @@ fn decode_any(
         mismatched(&given, schema, &why)
     };
     if let Some(number) = overflow.filter(|_| schema.types.is_custom_resource()) {
-        let why = format!("json: cannot unmarshal number {number} into Go value of type float64");
+        let why = json::overflow_error(&number);
         return Err(mismatched(why));
     }
     check_has_version(&given, body).map_err(mismatched)?;
@@ -334,6 +334,15 @@ fn compare_paths(one: &str, other: &str) -> Ordering {
 /// Decodes a body without a schema. Errors have upstream's messages.
 pub fn read_value(body: &[u8], format: Format) -> Result<Value, String> {
     read(body, format).map(|read| read.value)
+}
+
+/// Like [`read_value`]. Also returns the first number that no float can hold, in whose place is the
+/// largest float.
+pub fn read_value_and_overflow(
+    body: &[u8],
+    format: Format,
+) -> Result<(Value, Option<String>), String> {
+    read(body, format).map(|read| (read.value, read.overflow))
 }
 
 /// A body that was decoded without a schema.

@@ -13,7 +13,7 @@ pub use crate::json_writer::{write_string, write_utf8, write_value};
 pub use check::check_object;
 pub(crate) use duplicates::Tree;
 pub use encode::{EncodedOffsets, encode, encode_list_item};
-pub use parse::{DEPTH_MAX, Parsed, SyntaxError};
+pub use parse::{DEPTH_MAX, Parsed, SyntaxError, overflow_error};
 pub use ranges::{item_ranges, value_range};
 pub use raw::parse_raw;
 pub use raw_extension::{keep_unchanged_raw, raw_texts, restore_raw_texts};

@@ -2,7 +2,7 @@
 //! without blocking the threads that serve other requests. A request that waits, for a webhook for instance, releases
 //! its permit.
 
-use crate::polls;
+use keelson_auth::off_worker::{self, SHORT_BYTES_MAX};
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status};
 use std::future::poll_fn;
@@ -11,12 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-/// Largest input that is processed without leaving the thread to other tasks: it takes a few milliseconds at most.
-pub(crate) const SHORT_BYTES_MAX: usize = 32 << 10;
 /// Largest body of a request that is processed without a limit.
 pub(crate) const LIGHT_BYTES_MAX: usize = 128 << 10;
 /// Most requests with larger bodies that are processed at once, each on its own thread. Also limits the memory
@@ -46,16 +43,6 @@ pub(crate) async fn run<T>(
         return Box::pin(LIMITER.run(bytes, work)).await;
     }
     poll_fn(|cx| step(work.as_mut(), cx)).await
-}
-
-/// Does short work on an input of `bytes` bytes. Work on a long one does not hold up the other tasks of the thread.
-pub(crate) fn compute<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) if bytes > SHORT_BYTES_MAX => {
-            polls::off_worker(|| tokio::task::block_in_place(work))
-        }
-        _ => work(),
-    }
 }
 
 /// Limits running and waiting requests.
@@ -133,13 +120,7 @@ impl Wake for WakeFlag {
 
 /// Polls the work, after moving the other tasks of this thread to another thread.
 fn step<F: Future>(work: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => {
-            polls::off_worker(|| tokio::task::block_in_place(|| work.poll(cx)))
-        }
-        // A single-threaded runtime has no other thread.
-        _ => work.poll(cx),
-    }
+    off_worker::run(|| work.poll(cx))
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! `--contention-profiling`: measures how long tasks hold a worker thread, in processor time. A task that holds its
 //! thread delays every other task there, so no loop over a client's input or over stored objects may do so.
 
+use keelson_auth::off_worker::{take_spent, thread_time};
 use keelson_metrics::{Description, Exposition, MetricType};
-use rustix::time::{ClockId, clock_gettime};
-use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -14,11 +13,6 @@ const POLL_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// The longest poll since the last scrape, in nanoseconds. Static, because all servers of a process share threads.
 static LONGEST_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    /// Time of the current poll in which other tasks could run on another thread.
-    static OFF_WORKER: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-}
 
 /// A task whose polls are measured.
 pub(crate) struct Measured<F> {
@@ -35,10 +29,10 @@ impl<F: Future> Future for Measured<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        OFF_WORKER.set(Duration::ZERO);
+        take_spent();
         let begin = thread_time();
         let polled = self.task.as_mut().poll(cx);
-        let taken = thread_time().saturating_sub(begin).saturating_sub(OFF_WORKER.get());
+        let taken = thread_time().saturating_sub(begin).saturating_sub(take_spent());
         let nanoseconds = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
         LONGEST_NANOSECONDS.fetch_max(nanoseconds, Ordering::Relaxed);
         if taken > POLL_TIME_MAX {
@@ -46,21 +40,6 @@ impl<F: Future> Future for Measured<F> {
         }
         polled
     }
-}
-
-/// Runs work during which the other tasks of this thread run elsewhere: it does not count.
-pub(crate) fn off_worker<T>(work: impl FnOnce() -> T) -> T {
-    let begin = thread_time();
-    let done = work();
-    OFF_WORKER.set(OFF_WORKER.get() + thread_time().saturating_sub(begin));
-    done
-}
-
-/// Returns the processor time of this thread.
-fn thread_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 /// Writes the longest poll since the last scrape; nothing if none was measured.
@@ -82,6 +61,7 @@ static LONGEST_POLL: Description = Description {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keelson_auth::off_worker;
     use std::future::{pending, poll_fn};
     use std::pin::pin;
     use std::time::Instant;
@@ -111,8 +91,12 @@ mod tests {
         assert!(pin!(Measured::new(long)).poll(&mut cx).is_ready());
         assert!(longest().is_some_and(|seconds| seconds >= 0.02));
         assert_eq!(longest(), None, "a scrape begins anew");
+        // Only a runtime with several threads has another one for the other tasks.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+        let runtime = runtime.expect("a runtime");
+        let _entered = runtime.enter();
         let elsewhere = poll_fn(|_| {
-            off_worker(|| work_for(Duration::from_millis(20)));
+            off_worker::run(|| work_for(Duration::from_millis(20)));
             Poll::Ready(())
         });
         assert!(pin!(Measured::new(elsewhere)).poll(&mut cx).is_ready());

@@ -1,7 +1,6 @@
 //! Parses query parameters into options, with upstream's errors.
 
-use crate::heavy;
-use keelson_auth::Selectors;
+use keelson_auth::{Selectors, off_worker};
 use keelson_meta::field_selector::{self, FieldSelector};
 use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::object_meta::validate_field_manager;
@@ -114,7 +113,7 @@ impl Query {
 
     fn parse_selectors(&self) -> (Result<Selector, String>, Result<FieldSelector, String>) {
         let (labels, fields) = (self.text("labelSelector"), self.text("fieldSelector"));
-        heavy::compute(labels.len() + fields.len(), || {
+        off_worker::compute(labels.len() + fields.len(), || {
             (keelson_meta::selector::parse(labels), FieldSelector::parse(fields))
         })
     }

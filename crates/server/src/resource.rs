@@ -21,6 +21,7 @@ use crate::watch::{self, InitialSpans, Stream};
 use bytes::Bytes;
 use http::{Method, header};
 use keelson_auth::Permit;
+use keelson_auth::off_worker::SHORT_BYTES_MAX;
 use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Map, Reason, Status, value};
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
@@ -239,7 +240,7 @@ async fn watch(
 }
 
 /// Estimates the work of a request in bytes. A small patch of a large object decodes and encodes the object, and a JSON
-/// Patch can make a small object large.
+/// Patch or a conversion webhook can make a small object large.
 fn work_bytes(
     app: &App,
     head: &RequestHead,
@@ -247,9 +248,14 @@ fn work_bytes(
     verb: Verb,
     body: &[u8],
 ) -> usize {
+    let may_grow = |target: &Target| {
+        target.kind.has_conversion_webhook && !matches!(verb, Verb::Get | Verb::List)
+    };
+    let least =
+        if resolved.target.as_ref().is_some_and(may_grow) { SHORT_BYTES_MAX + 1 } else { 0 };
     let is_change = matches!(verb, Verb::Update | Verb::Patch);
     let Some(target) = resolved.target.as_ref().filter(|_| is_change) else {
-        return body.len();
+        return body.len().max(least);
     };
     let entry = app.registry.entry(target).ok().flatten();
     let stored = entry.map_or(0, |entry| entry.size().min(heavy::LIGHT_BYTES_MAX));
@@ -259,7 +265,7 @@ fn work_bytes(
             .is_some_and(|media| media.starts_with("application/json-patch+json"))
         && body.windows(4).any(|word| word == b"copy" || word.starts_with(b"\\u"));
     let copied = if may_copy { heavy::LIGHT_BYTES_MAX } else { 0 };
-    body.len().max(stored).max(copied)
+    body.len().max(stored).max(copied).max(least)
 }
 
 /// Handles a request with a complete body and a complete answer.

@@ -2,10 +2,10 @@
 
 use crate::body::Body;
 use crate::header_lists;
-use crate::heavy;
 use crate::negotiate::Encoding;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
+use keelson_auth::off_worker;
 use keelson_meta::json_text::compact;
 use keelson_meta::{GroupVersion, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -46,7 +46,7 @@ pub(crate) async fn read(
     if !(wants_object || is_failure || may_be_status(encoding, body)) {
         return Shown::default();
     }
-    heavy::compute(body.len(), || show(encoding, body, omits_managed_fields))
+    off_worker::compute(body.len(), || show(encoding, body, omits_managed_fields))
 }
 
 fn show(encoding: Encoding, body: &[u8], omits_managed_fields: bool) -> Shown {

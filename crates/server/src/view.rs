@@ -2,11 +2,11 @@
 
 use crate::app::App;
 use crate::body::Body;
-use crate::heavy;
 use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use bytes::Bytes;
+use keelson_auth::off_worker;
 use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
@@ -304,7 +304,7 @@ impl View {
     /// Creates a Table. `columns` says whether it has column definitions (in a watch, only the first has).
     pub fn table(&self, metadata: Map, rows: Vec<Value>, columns: bool) -> Value {
         let definitions = if columns {
-            Value::Array(heavy::compute(tables::describing_bytes(), || match &self.columns {
+            Value::Array(off_worker::compute(tables::describing_bytes(), || match &self.columns {
                 Some(columns) => columns.definitions(),
                 None => self.printer().column_definitions(),
             }))

@@ -137,6 +137,7 @@ impl Stream {
                 let ended = tokio::select! {
                     ended = prepared => ended,
                     () = cancelled.as_mut() => return,
+                    () = sleep_until(end) => return,
                 };
                 if let Err(ended) = ended {
                     return self.end(slot, ended).await;
@@ -271,7 +272,11 @@ impl Stream {
                 let is_complete = self.session.initial_events_are_complete();
                 if out.initial_end_due && is_complete && !self.session.is_paused() {
                     out.initial_end_due = false;
-                    let revision = out.through.max(applied);
+                    let revision = match self.session.is_converting() {
+                        // There may be changes that are not converted yet.
+                        true => out.through,
+                        false => out.through.max(applied),
+                    };
                     frames.put(self.bookmark(out, revision, true));
                 }
                 break;

@@ -5,7 +5,7 @@ use crate::attributes::{Attributes, BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::config::ImagePolicyConfig;
 use crate::request::Operation;
 use crate::webhooks::post::{Target, Timer, answered, post};
-use crate::webhooks::response::{self, META_KINDS};
+use crate::webhooks::response::{self, META_KINDS, ReviewObject};
 use http::StatusCode;
 use keelson_egress::{Client, Egress};
 use keelson_meta::status::quote;
@@ -163,7 +163,8 @@ impl ImagePolicyWebhook {
             let answer = post(target, body.to_vec(), CALL_TIME_MAX).await?;
             let may_recover = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::TOO_MANY_REQUESTS];
             if call == CALLS_MAX || !may_recover.contains(&answer.status) {
-                return Verdict::read(answered(&answer)?);
+                let read = || Verdict::read(answered(&answer)?);
+                return response::evaluated(answer.body.len(), read);
             }
             tokio::time::sleep(pause).await;
             pause += pause / 2;
@@ -206,7 +207,7 @@ fn review(attributes: &Attributes<'_>, pod: &Object) -> Vec<u8> {
 impl Verdict {
     fn read(bytes: &[u8]) -> Result<Verdict, String> {
         const STATUS: &str = "ImageReviewStatus.status";
-        let (root, version, kind) = response::read_object(bytes)?;
+        let ReviewObject { root, api_version: version, kind, .. } = response::read_object(bytes)?;
         if version == "v1" && META_KINDS.contains(&kind.as_str()) {
             return Err(format!("converting (v1.{kind}) to (v1alpha1.{KIND}): unknown conversion"));
         }

@@ -1,7 +1,7 @@
 //! Calls an admission webhook.
 
 use super::post::{Target, Timer, answered, post};
-use super::response::{AdmissionResponse, read};
+use super::response::{AdmissionResponse, evaluated, read};
 use super::review::{Versioned, body};
 use crate::attributes::{Attributes, Recorder};
 use crate::configurations::review_version::Version;
@@ -113,12 +113,14 @@ pub(super) async fn call(
     let response = post(target, body, webhook.timeout).await;
     let failed = |why| CallError::calling(format!("failed to call webhook: {why}"));
     let response = response.map_err(failed)?;
-    let bytes = answered(&response).map_err(|why| {
-        let code = response.status.as_u16();
-        let code = if response.status.is_success() { UNREACHED } else { code };
-        CallError::Calling(format!("failed to call webhook: {why}"), code)
+    let review = evaluated(response.body.len(), || {
+        let bytes = answered(&response).map_err(|why| {
+            let code = response.status.as_u16();
+            let code = if response.status.is_success() { UNREACHED } else { code };
+            CallError::Calling(format!("failed to call webhook: {why}"), code)
+        })?;
+        read(bytes, version).map_err(failed)
     })?;
-    let review = read(bytes, version).map_err(failed)?;
     keelson_traces::current().event("Request completed");
     let response = review
         .verified(version, arguments.uid, arguments.is_mutating)

@@ -5,15 +5,20 @@
 //! metadata it may change labels and annotations only; changes of other fields are discarded.
 
 use super::post::{Target, Timer, answered, post};
-use super::response::{ReviewType, check_kind, group_version_text, read_object, text, type_error};
+use super::response::{
+    ReviewObject, ReviewType, bounded, check_kind, evaluated, group_version_text, read_object,
+    text, type_error,
+};
 use crate::config::Credentials;
 use crate::configurations::review_version::Version;
 use crate::configurations::webhook::Caller;
 use crate::configurations::webhook::Endpoint;
+use keelson_auth::off_worker;
 use keelson_egress::{Client, Egress};
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
 use keelson_meta::status::quote;
 use keelson_meta::{GroupVersion, GroupVersionKind, Map, Object, Path, Value};
+use keelson_schema::decode::check_maps;
 use keelson_schema::json;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -74,9 +79,24 @@ impl fmt::Debug for ConversionWebhook {
     }
 }
 
-/// A failed conversion, with the text for the client.
+/// What a webhook returned for the objects of a call.
+#[derive(Debug)]
+pub struct ConvertedObjects {
+    /// The objects, in the order of the call.
+    pub objects: Vec<Object>,
+    /// The bytes of the response.
+    pub bytes: usize,
+}
+
+/// A failed conversion, with the text for the client, whose length is limited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversionError(String);
+
+impl ConversionError {
+    fn new(why: impl Into<String>) -> ConversionError {
+        ConversionError(bounded(why.into()))
+    }
+}
 
 impl fmt::Display for ConversionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,33 +114,49 @@ impl ConversionWebhook {
         from: &GroupVersionKind,
         to: &GroupVersion,
         uid: &str,
-    ) -> Result<Vec<Object>, ConversionError> {
-        let failed =
-            |why: String| ConversionError(format!("conversion webhook for {from} failed: {why}"));
+    ) -> Result<ConvertedObjects, ConversionError> {
+        let failed = |why| failed(from, why);
         let version = self.version.ok_or_else(|| {
-            ConversionError(format!(
+            ConversionError::new(format!(
                 "conversion webhook for {from}: no supported conversion review versions"
             ))
         })?;
         let endpoint = self.endpoint.as_ref().map_err(|why| failed(why.clone()))?;
         let client = self.client.get_or_init(|| endpoint.client(&self.caller));
         let client = client.as_ref().map_err(|why| failed(why.clone()))?;
-        let body = body(version, uid, to, objects);
+        let write = || body(version, uid, to, objects);
+        // One object is stored and thus short; many may have several MiB.
+        let body = if objects.len() > 1 { off_worker::run(write) } else { write() };
         let timeout = Duration::from_secs(TIMEOUT_SECONDS);
         let (path, url, timer) = (&endpoint.path, &endpoint.url, Timer::Client);
         let target = Target { client, path, url, timer };
         let response = post(target, body, timeout).await.map_err(failed)?;
-        let bytes = answered(&response).map_err(failed)?;
-        let converted = read(bytes, version, uid).map_err(failed)?;
-        if converted.len() != objects.len() {
-            let (count, expected) = (converted.len(), objects.len());
-            return Err(ConversionError(format!(
-                "conversion webhook for {from} returned {count} objects, expected {expected}"
-            )));
-        }
-        let pairs = objects.iter().zip(converted);
-        pairs.map(|(object, converted)| checked(object, converted, from, to)).collect()
+        let bytes = response.body.len();
+        let objects = evaluated(bytes, || {
+            let body = answered(&response).map_err(failed)?;
+            let review = read_object(body).map_err(failed)?;
+            let overflow = review.overflow.clone();
+            let converted = read(review, version, uid).map_err(failed)?;
+            if let Some(number) = overflow {
+                return Err(ConversionError::new(json::overflow_error(&number)));
+            }
+            if converted.len() != objects.len() {
+                let (count, expected) = (converted.len(), objects.len());
+                return Err(ConversionError::new(format!(
+                    "conversion webhook for {from} returned {count} objects, expected {expected}"
+                )));
+            }
+            let pairs = objects.iter().zip(converted);
+            let checked = |(object, converted)| checked(object, converted, bytes, (from, to));
+            pairs.map(checked).collect::<Result<_, _>>()
+        });
+        Ok(ConvertedObjects { objects: objects?, bytes })
     }
+}
+
+/// Returns the error for a call without a usable response.
+fn failed(from: &GroupVersionKind, why: String) -> ConversionError {
+    ConversionError::new(format!("conversion webhook for {from} failed: {why}"))
 }
 
 /// Returns the body of a call. Objects are sent without resourceVersion, as they are stored.
@@ -148,12 +184,13 @@ fn body(version: Version, uid: &str, to: &GroupVersion, objects: &[Object]) -> V
 }
 
 /// Parses the objects of a response.
-fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String> {
-    let (mut root, api_version, kind) = read_object(bytes)?;
-    check_kind(&api_version, &kind, version, CONVERSION_REVIEW)?;
+fn read(mut review: ReviewObject, version: Version, uid: &str) -> Result<Vec<Value>, String> {
+    let ReviewObject { root, api_version, kind, .. } = &mut review;
+    let (api_version, kind) = (api_version.as_str(), kind.as_str());
+    check_kind(api_version, kind, version, CONVERSION_REVIEW)?;
     // v1beta1 requires less.
     if version == Version::V1 && kind.is_empty() {
-        let found = format!("{}, Kind={kind}", group_version_text(&api_version));
+        let found = format!("{}, Kind={kind}", group_version_text(api_version));
         return Err(format!(
             "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got \
              {found}"
@@ -198,17 +235,19 @@ fn result(response: &Map) -> Result<(String, String), String> {
     Ok((text("status")?.to_string(), text("message")?.to_string()))
 }
 
-/// Checks that a converted object is the one that was sent, and restores its metadata.
+/// Checks that a converted object is the one that was sent, and restores its metadata. `bytes`:
+/// length of the response.
 fn checked(
     object: &Object,
     converted: Value,
-    from: &GroupVersionKind,
-    to: &GroupVersion,
+    bytes: usize,
+    (from, to): (&GroupVersionKind, &GroupVersion),
 ) -> Result<Object, ConversionError> {
-    let converted = object_of(converted).map_err(ConversionError)?;
+    let converted = object_of(converted).map_err(ConversionError::new)?;
     let invalid = |why: String| {
-        ConversionError(format!("conversion webhook for {from} returned invalid {why}"))
+        ConversionError::new(format!("conversion webhook for {from} returned invalid {why}"))
     };
+    check_maps(&converted.root, bytes).map_err(|why| failed(from, why.message))?;
     let given = GroupVersion::parse(converted.api_version()).unwrap_or_default();
     if given != *to {
         let why = format!("invalid groupVersion (expected {to}, received {given})");

@@ -232,7 +232,11 @@ fn patch_of(response: &AdmissionResponse) -> Result<Option<Value>, CallError> {
     }
     let undecodable =
         |why| CallError::calling(format!("received undecodable patch in webhook response: {why}"));
-    let patch = json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?.value;
+    let parsed = json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?;
+    if let Some(number) = &parsed.overflow {
+        return Err(CallError::Refused(Status::internal(json::overflow_error(number))));
+    }
+    let patch = parsed.value;
     let type_error = |value: &Value, of: &str| {
         let found = value.type_name();
         undecodable(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.{of}"))

@@ -4,12 +4,19 @@
 use crate::configurations::review_version::Version;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use keelson_auth::off_worker;
 use keelson_meta::status::{Cause, Details, quote, server_error_text};
 use keelson_meta::{Failure, GroupVersion, Map, Reason, Status, Str, Value};
-use keelson_schema::decode::{Format, read_value};
+use keelson_schema::decode::{Format, read_value, read_value_and_overflow};
+use std::sync::{Mutex, PoisonError};
 
 /// Maximum bytes of a response body that errors print.
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
+/// Maximum bytes of an error text that a webhook wrote. The text goes to clients, logs and audit
+/// events; a webhook could write megabytes.
+const MESSAGE_BYTES_MAX: usize = 32 << 10;
+/// Smallest response that is evaluated alone: its values may take many times its length.
+const ALONE_BYTES_MIN: usize = 1 << 20;
 const GROUP: &str = "admission.k8s.io";
 /// Kinds of the version `v1` that every scheme has, whatever its groups.
 pub(crate) const META_KINDS: [&str; 5] =
@@ -48,9 +55,30 @@ pub(super) struct AdmissionResponse {
     pub warnings: Vec<Str>,
 }
 
+/// Evaluates a response of `bytes` bytes. If it is long, the other tasks of the thread run on
+/// another one meanwhile.
+pub(crate) fn evaluated<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    static ALONE: Mutex<()> = Mutex::new(());
+    off_worker::compute(bytes, || {
+        let lock = || ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = (bytes >= ALONE_BYTES_MIN).then(lock);
+        work()
+    })
+}
+
+/// Cuts an error text that a webhook wrote.
+pub(crate) fn bounded(mut text: String) -> String {
+    if text.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or_default());
+        text.push_str("...");
+    }
+    text
+}
+
 /// Parses a response in the version of the review that was sent.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
-    let (root, api_version, kind) = read_object(bytes)?;
+    let ReviewObject { root, api_version, kind, .. } = read_object(bytes)?;
     check_kind(&api_version, &kind, version, ADMISSION_REVIEW)?;
     let response = match root.get("response") {
         None | Some(Value::Null) => None,
@@ -62,9 +90,21 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     Ok(Review { api_version, kind, response })
 }
 
-/// Parses an object; returns it with its `apiVersion` and `kind`, which may be empty.
-pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
-    let root = match read_any(bytes)? {
+/// A parsed review.
+pub(crate) struct ReviewObject {
+    pub root: Map,
+    /// May be empty.
+    pub api_version: Str,
+    /// May be empty.
+    pub kind: Str,
+    /// The first number that no float can hold.
+    pub overflow: Option<String>,
+}
+
+/// Parses a review.
+pub(crate) fn read_object(bytes: &[u8]) -> Result<ReviewObject, String> {
+    let (value, overflow) = read_any(bytes)?;
+    let root = match value {
         Value::Object(root) => root,
         Value::Null => Map::new(),
         other => return Err(not_an_object(&other)),
@@ -74,7 +114,7 @@ pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
             .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
     };
     let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
-    Ok((root, api_version, kind))
+    Ok(ReviewObject { root, api_version, kind, overflow })
 }
 
 /// Returns Go's error for a value that is not an object.
@@ -87,11 +127,12 @@ pub(super) fn not_an_object(value: &Value) -> String {
 }
 
 /// Parses JSON if the text begins with `{`, otherwise YAML.
-fn read_any(bytes: &[u8]) -> Result<Value, String> {
+fn read_any(bytes: &[u8]) -> Result<(Value, Option<String>), String> {
     if bytes.trim_ascii_start().starts_with(b"{") {
-        return read_value(bytes, Format::Json);
+        return read_value_and_overflow(bytes, Format::Json);
     }
-    read_value(bytes, Format::Yaml).map_err(|why| format!("error converting YAML to JSON: {why}"))
+    read_value_and_overflow(bytes, Format::Yaml)
+        .map_err(|why| format!("error converting YAML to JSON: {why}"))
 }
 
 fn response_type(version: Version) -> &'static str {
@@ -187,8 +228,8 @@ impl AdmissionResponse {
             "" => format!("{denied}: {reason}"),
             message => format!("{denied}: {message}"),
         };
-        let mut failure = Status::new(Reason::Unknown, message);
-        failure.given_reason = reason.into();
+        let mut failure = Status::new(Reason::Unknown, bounded(message));
+        failure.given_reason = bounded(reason.to_owned()).into();
         let code = status.int_at(&["code"]).unwrap_or_default();
         failure.code = u16::try_from(code).ok().filter(|c| (400..1000).contains(c)).unwrap_or(400);
         failure.details = status.get("details").and_then(Value::as_object).map(details);
@@ -330,7 +371,7 @@ pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8])
     let plain = read_value(body, Format::Json).unwrap_or_default();
     let is = |name: &str, want: &str| plain.str_at(&[name]) == Some(want);
     if is("kind", "Status") && is("apiVersion", "v1") && is("status", "Failure") {
-        return plain.str_at(&["message"]).unwrap_or_default().to_owned();
+        return bounded(plain.str_at(&["message"]).unwrap_or_default().to_owned());
     }
     let is_text = content_type.is_none_or(|text| text.trim_start().starts_with("text/"));
     let text = if is_text { truncated_text(body) } else { "unknown".to_owned() };

@@ -1,8 +1,8 @@
 //! Verifies tokens of an issuer: times, audience, algorithm, signature. Texts are those of go-oidc.
 
+use super::claim_types::{self, seconds};
 use super::keys::{JoseAlgorithm, KeySet};
-use crate::json::kind_of;
-use crate::service_account::is_extended;
+use crate::service_account::{header_fault, is_extended};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use keelson_meta::Timestamp;
@@ -25,18 +25,13 @@ pub(super) fn expiry(claims: &Value) -> Option<i64> {
     seconds(claims.get("exp")?)
 }
 
-fn seconds(value: &Value) -> Option<i64> {
-    #[expect(clippy::cast_possible_truncation, reason = "far times saturate")]
-    value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
-}
-
 /// Checks issuer, audience and times.
 pub(super) fn check_claims(
     claims: &Value,
     audiences: &[String],
     now: Timestamp,
 ) -> Result<(), String> {
-    check_types(claims).map_err(|why| format!("oidc: failed to unmarshal claims: json: {why}"))?;
+    claim_types::check(claims)?;
     let claimed: Vec<&str> = match claims.get("aud") {
         Some(Value::String(one)) => vec![one],
         Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
@@ -73,32 +68,6 @@ pub(super) fn check_claims(
     }
 }
 
-/// Checks the types of the standard claims.
-fn check_types(claims: &Value) -> Result<(), String> {
-    let present = |name: &str| claims.get(name).filter(|value| !value.is_null());
-    for name in ["sub", "nonce", "at_hash"] {
-        if let Some(value) = present(name).filter(|value| !value.is_string()) {
-            let kind = kind_of(value);
-            let field = format!("Go struct field idToken.{name}");
-            return Err(format!("cannot unmarshal {kind} into {field} of type string"));
-        }
-    }
-    if let Some(value) = present("aud").filter(|value| !value.is_string() && !value.is_array()) {
-        let kind = kind_of(value);
-        let field = "Go struct field idToken.aud";
-        return Err(format!("cannot unmarshal {kind} into {field} of type []string"));
-    }
-    for name in ["exp", "iat", "nbf"] {
-        if let Some(text) = present(name).and_then(Value::as_str)
-            && text.parse::<f64>().is_err()
-        {
-            let text = quote(&quote(text));
-            return Err(format!("invalid number literal, trying to unmarshal {text} into Number"));
-        }
-    }
-    Ok(())
-}
-
 /// The first second of year 1: Go's zero time.
 const GO_ZERO_SECONDS: i64 = -62_135_596_800;
 
@@ -125,6 +94,9 @@ impl<'t> Signed<'t> {
         let (header, _) = message.split_once('.').ok_or_else(malformed)?;
         let header = BASE64URL.decode(header).map_err(|_| malformed())?;
         let header: Value = serde_json::from_slice(&header).map_err(|_| malformed())?;
+        if let Some(fault) = header_fault(&header) {
+            return Err(format!("oidc: malformed jwt: {fault}"));
+        }
         let signature = BASE64URL.decode(signature).map_err(|error| match error {
             base64::DecodeError::InvalidByte(at, _)
             | base64::DecodeError::InvalidLastSymbol(at, _) => {

@@ -3,7 +3,7 @@
 use super::trigger::{TRIGGER_TIME_ANNOTATION, Triggers};
 use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
-    key_of, pod_reference, pods_of, publishes_not_ready, target_port,
+    key_of, pod_reference, publishes_not_ready, target_port, with_pods_of,
 };
 use keelson_loops::client::{Client, ignore_terminating};
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -84,10 +84,11 @@ impl ControlLoop for EndpointsLoop {
         {
             return Ok(None);
         }
-        let pods = pods_of(registry, &service);
-        let trigger = self.triggers.next(&key, &service, &pods);
-        let (subsets, is_over_capacity) = subsets(&service, &pods);
-        let desired = desired(&service, subsets, is_over_capacity);
+        let (trigger, desired) = with_pods_of(registry, &service, |pods| {
+            let trigger = self.triggers.next(&key, &service, &pods);
+            let (subsets, is_over_capacity) = subsets(&service, &pods);
+            (trigger, desired(&service, subsets, is_over_capacity))
+        });
         match known {
             None => {
                 let mut desired = desired;

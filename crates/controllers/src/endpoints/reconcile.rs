@@ -3,16 +3,20 @@
 
 use super::trigger::TRIGGER_TIME_ANNOTATION;
 use super::{ServiceKey, Value};
+use keelson_auth::off_worker;
 use keelson_loops::client::{Client, ignore_terminating};
 use keelson_meta::{Failure, Map, Object, Str, value};
 use keelson_records::Entry;
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{Subresource, Target};
+use std::collections::HashMap;
 
 pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 /// Maximum number of endpoints in a slice.
 const ENDPOINTS_MAX: usize = 100;
+/// About the bytes of an endpoint.
+const ENDPOINT_BYTES: usize = 256;
 
 /// The owner of the slices and their metadata.
 pub(super) struct Owner<'a> {
@@ -67,9 +71,15 @@ pub(super) async fn reconcile(
     let known = all.range(&prefix, "").filter(|entry| {
         service_of(entry, owner.managed_by).is_some_and(|(_, service)| service == name)
     });
-    let known = known.map(|entry| kind.decode(entry)).collect::<Result<Vec<_>, _>>()?;
-    let known = known.into_iter().filter(|slice| slice.deletion_timestamp().is_none()).collect();
-    let plan = plan(owner, known, groups);
+    let known: Vec<&Entry> = known.collect();
+    let stored: usize = known.iter().map(|entry| entry.size()).sum();
+    let made: usize = groups.iter().map(|group| group.endpoints.len() * ENDPOINT_BYTES).sum();
+    let plan = off_worker::compute(stored + made, || {
+        let known = known.into_iter().map(|entry| kind.decode(entry));
+        let known = known.collect::<Result<Vec<_>, _>>()?;
+        let known = known.into_iter().filter(|slice| slice.deletion_timestamp().is_none());
+        Ok::<_, Failure>(plan(owner, known.collect(), groups))
+    })?;
     for slice in plan.create {
         let target = Target::of(&kind, namespace, "");
         ignore_terminating(client.create(&target, slice).await)?;
@@ -150,17 +160,11 @@ fn plan_family(
 
 /// Plans the slices of one group. Returns the number of slices that stay unchanged.
 fn plan_group(owner: &Owner<'_>, group: Group, known: Vec<Object>, plan: &mut Plan) -> usize {
-    let mut remaining = group.endpoints;
+    let mut desired = Desired::new(group.endpoints);
     let (mut changed, mut unchanged): (Vec<Object>, Vec<Object>) = (vec![], vec![]);
     for mut slice in known {
         let before = slice.array_at(&["endpoints"]);
-        let matched: Vec<Value> = before
-            .iter()
-            .filter_map(|known| {
-                let at = remaining.iter().position(|new| is_same_endpoint(new, known))?;
-                Some(remaining.remove(at))
-            })
-            .collect();
+        let matched: Vec<Value> = before.iter().filter_map(|known| desired.take(known)).collect();
         if matched.is_empty() {
             plan.delete.push(slice);
         } else if matched != before || has_other_metadata(owner, &slice) {
@@ -170,6 +174,7 @@ fn plan_group(owner: &Owner<'_>, group: Group, known: Vec<Object>, plan: &mut Pl
             unchanged.push(slice);
         }
     }
+    let mut remaining = desired.remaining();
     for slice in &mut changed {
         fill(slice, &mut remaining);
     }
@@ -184,9 +189,9 @@ fn plan_group(owner: &Owner<'_>, group: Group, known: Vec<Object>, plan: &mut Pl
         changed.push(slice);
     }
     plan.update.extend(changed);
-    while !remaining.is_empty() {
-        let rest = remaining.split_off(remaining.len().min(ENDPOINTS_MAX));
-        let endpoints = std::mem::replace(&mut remaining, rest);
+    let mut remaining = remaining.into_iter();
+    while remaining.len() > 0 {
+        let endpoints = remaining.by_ref().take(ENDPOINTS_MAX).collect();
         plan.create.push(new_slice(owner, &group.family, &group.ports, endpoints));
     }
     unchanged.len()
@@ -199,10 +204,41 @@ fn fill(slice: &mut Object, remaining: &mut Vec<Value>) {
     endpoints.extend(remaining.drain(..count));
 }
 
-/// Whether two endpoints have the same addresses and target.
-fn is_same_endpoint(one: &Value, other: &Value) -> bool {
-    let same = |path: &[&str]| one.at(path) == other.at(path);
-    same(&["addresses"]) && same(&["targetRef", "uid"])
+/// Endpoints that are not in a slice yet, which are found by their addresses and target.
+struct Desired {
+    endpoints: Vec<Option<Value>>,
+    /// The places of the endpoints of an identity, the first one last.
+    places: HashMap<EndpointIdentity, Vec<usize>>,
+}
+
+/// The addresses and the uid of the target.
+type EndpointIdentity = (Vec<Str>, Str);
+
+impl Desired {
+    fn new(endpoints: Vec<Value>) -> Desired {
+        let mut places: HashMap<_, Vec<usize>> = HashMap::with_capacity(endpoints.len());
+        for (place, endpoint) in endpoints.iter().enumerate().rev() {
+            places.entry(identity(endpoint)).or_default().push(place);
+        }
+        Desired { endpoints: endpoints.into_iter().map(Some).collect(), places }
+    }
+
+    /// Takes the first endpoint with the addresses and the target of a known one.
+    fn take(&mut self, known: &Value) -> Option<Value> {
+        let place = self.places.get_mut(&identity(known))?.pop()?;
+        self.endpoints[place].take()
+    }
+
+    /// Returns the endpoints that were not taken, in order.
+    fn remaining(self) -> Vec<Value> {
+        self.endpoints.into_iter().flatten().collect()
+    }
+}
+
+fn identity(endpoint: &Value) -> EndpointIdentity {
+    let addresses = endpoint.array_at(&["addresses"]).iter().filter_map(Value::as_str);
+    let target = endpoint.str_at(&["targetRef", "uid"]).unwrap_or_default();
+    (addresses.map(Str::new).collect(), target.into())
 }
 
 fn new_slice(owner: &Owner<'_>, family: &Str, ports: &[Value], endpoints: Vec<Value>) -> Object {
@@ -312,5 +348,44 @@ mod tests {
         // A slice without endpoints is deleted, or reused.
         check(created.clone(), all(0..200), &[], [0, 0, 1]);
         check(created, vec![], &[0], [0, 1, 2]);
+    }
+
+    /// The slices of a service that selects `count` pods are in no order; every third pod changes its
+    /// readiness, and every tenth is replaced by another one.
+    fn churn(count: usize) -> (Vec<Object>, Vec<Value>) {
+        let all: Vec<Value> = (0..count).map(|n| endpoint(n, true)).collect();
+        let slices = count.div_ceil(ENDPOINTS_MAX);
+        let mut known = check(vec![], all, &vec![ENDPOINTS_MAX; slices], [slices, 0, 0]).create;
+        known.reverse();
+        let changed = |n: usize| match n % 10 {
+            0 => endpoint(count + n, true),
+            _ => endpoint(n, !n.is_multiple_of(3)),
+        };
+        (known, (0..count).map(changed).collect())
+    }
+
+    #[test]
+    fn the_slices_of_many_pods_are_planned_in_proportion() {
+        const TRIES: usize = 3;
+        const RATIO_MAX: f64 = 30.0;
+        let time = |count: usize| {
+            let (known, changed) = churn(count);
+            let full = vec![ENDPOINTS_MAX; known.len()];
+            let times = (0..TRIES).map(|_| {
+                let (known, changed) = (known.clone(), changed.clone());
+                let begun = off_worker::thread_time();
+                check(known, changed, &full, [0, full.len(), 0]);
+                off_worker::thread_time() - begun
+            });
+            times.min().expect("there were tries").as_secs_f64()
+        };
+        let ratio = time(10_000) / time(1_000);
+        // In proportion to pairs it is about 100.
+        assert!(ratio < RATIO_MAX, "ten times the pods take {ratio} times as long");
+        // One changed pod is one changed slice.
+        let (known, _) = churn(1_000);
+        let mut one: Vec<Value> = (0..1_000).map(|n| endpoint(n, true)).collect();
+        one[555] = endpoint(555, false);
+        check(known, one, &[ENDPOINTS_MAX], [0, 1, 0]);
     }
 }

@@ -4,7 +4,7 @@ use super::reconcile::{Group, Owner, SERVICE_NAME_LABEL, reconcile};
 use super::trigger::Triggers;
 use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
-    pod_reference, pods_of, publishes_not_ready, target_port,
+    pod_reference, publishes_not_ready, target_port, with_pods_of,
 };
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -72,9 +72,10 @@ impl ControlLoop for Slices {
         {
             return Ok(None);
         }
-        let pods = pods_of(registry, &service);
-        let trigger = self.triggers.next(&key, &service, &pods);
-        let (groups, lacks_node) = self.groups(&service, &pods);
+        let (trigger, (groups, lacks_node)) = with_pods_of(registry, &service, |pods| {
+            let trigger = self.triggers.next(&key, &service, &pods);
+            (trigger, self.groups(&service, &pods))
+        });
         let owner = Owner {
             managed_by: MANAGED_BY,
             object: &service,

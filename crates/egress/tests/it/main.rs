@@ -5,9 +5,10 @@ mod peer;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt, Empty};
 use keelson_egress::{
     BoxFuture, Client, Egress, Error, Peer, Phase, Request, Resolved, Resolver, Response, Route,
-    Trust,
+    StreamedBody, Trust,
 };
 use peer::{Authority, Certificate, TestPeer};
 use std::net::SocketAddr;
@@ -51,6 +52,10 @@ async fn post_within(client: &Arc<Client>, path: &str, time: Duration) -> Result
         body: Bytes::from_static(b"ping"),
     };
     client.send(&request, BYTES_MAX, Instant::now() + time).await
+}
+
+fn no_body() -> StreamedBody {
+    StreamedBody::new(Empty::new().map_err(|never| match never {}))
 }
 
 async fn text_of(client: &Arc<Client>, path: &str) -> String {
@@ -157,6 +162,46 @@ async fn responses_have_limits() {
         assert_eq!(heads.phase, Phase::Head, "{alpn}");
         assert!(post(&client, "/echo").await.is_ok(), "{alpn}");
     }
+}
+
+/// Long responses that do not end take all places. A short one does not need any.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_responses_of_a_peer_wait_for_each_other() {
+    for alpn in ["http/1.1", "h2"] {
+        let authority = Authority::new();
+        let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
+        let client = client(&authority, server.address);
+        let endless = (0..4).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { post(&client, "/slow-long-body").await })
+        });
+        let endless: Vec<_> = endless.collect();
+        let brief = Duration::from_millis(50);
+        let end = Instant::now() + Duration::from_secs(20);
+        while post_within(&client, "/long", brief).await.is_ok() {
+            assert!(Instant::now() < end, "{alpn}: there is always a place");
+        }
+        assert!(post(&client, "/echo").await.is_ok(), "{alpn}");
+        endless.into_iter().for_each(|task| task.abort());
+        let long = post(&client, "/long").await.expect("a place is free");
+        assert_eq!(long.body.len(), 70_000, "{alpn}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_that_nobody_reads_do_not_hold_up_others() {
+    let authority = Authority::new();
+    let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
+    let client = client(&authority, server.address);
+    let mut unread = vec![];
+    for _ in 0..32 {
+        let request = http::Request::post("/huge").body(no_body()).expect("a request");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let response = client.stream(request, deadline).await.expect("a response");
+        unread.push(response);
+    }
+    assert!(post(&client, "/echo").await.is_ok());
+    assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

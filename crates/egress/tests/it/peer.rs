@@ -227,8 +227,11 @@ async fn answer(
             response.headers_mut().insert("location", to);
         }
         "/slow" => std::future::pending::<()>().await,
-        "/slow-body" => *response.body_mut() = StallingBody { polls: 0, ends: false }.boxed(),
-        "/cut" => *response.body_mut() = StallingBody { polls: 0, ends: true }.boxed(),
+        "/slow-body" => *response.body_mut() = StallingBody::new(1, false).boxed(),
+        "/cut" => *response.body_mut() = StallingBody::new(1, true).boxed(),
+        "/huge" => *response.body_mut() = whole(vec![b'x'; 2 << 20].into()),
+        "/long" => *response.body_mut() = whole(vec![b'x'; 70_000].into()),
+        "/slow-long-body" => *response.body_mut() = StallingBody::new(70_000, false).boxed(),
         "/large" => *response.body_mut() = whole(vec![b'x'; 200_000].into()),
         "/large-head" => {
             let value = http::HeaderValue::from_str(&"x".repeat(600_000)).expect("a header");
@@ -243,8 +246,16 @@ async fn answer(
 
 /// A body that sends some data, then fails or stalls.
 struct StallingBody {
+    begin: usize,
     polls: u32,
     ends: bool,
+}
+
+impl StallingBody {
+    /// `begin`: bytes that are sent.
+    fn new(begin: usize, ends: bool) -> StallingBody {
+        StallingBody { begin, polls: 0, ends }
+    }
 }
 
 impl Body for StallingBody {
@@ -257,7 +268,7 @@ impl Body for StallingBody {
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         self.polls += 1;
         match self.polls {
-            1 => return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{"))))),
+            1 => return Poll::Ready(Some(Ok(Frame::data(vec![b'{'; self.begin].into())))),
             // Pending lets hyper flush what was sent.
             2 => context.waker().wake_by_ref(),
             _ if self.ends => return Poll::Ready(Some(Err(std::io::Error::other("cut")))),

@@ -9,11 +9,11 @@
 mod clock;
 mod disk;
 mod linear;
-mod load;
+pub mod load;
 mod processes;
 
 /// Number of faults in each test.
-fn rounds(usual: usize) -> usize {
+pub fn rounds(usual: usize) -> usize {
     let given = std::env::var("KEELSON_FAULTS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(usual)
 }

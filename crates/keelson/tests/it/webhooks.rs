@@ -10,10 +10,12 @@ mod cases;
 mod conversion;
 mod coverage;
 mod generated;
+mod misbehaving;
 mod runner;
 pub mod scripted;
 
-use crate::http::{Server, without_controllers};
+use crate::faults::load::Objects;
+use crate::http::{Client, Server, without_controllers};
 use api::Api;
 use keelson::{AdmissionChain, Builder};
 use runner::run;
@@ -127,6 +129,32 @@ fn digest(number: u64, seen: &Value) -> String {
     let calls = seen["calls"].as_array().map_or(0, Vec::len);
     let message = seen["body"]["message"].as_str().unwrap_or("-");
     format!("{number} {} calls={calls} {sum:016x} {message}", seen["status"])
+}
+
+/// Defines `things` in two versions, which the webhook converts, and whose writes it admits.
+pub fn define_things(client: &Client, hook: &Webhook) {
+    let group = conversion::GROUP;
+    let definition = conversion::definition(group, "v1beta1", &hook.config("convert"));
+    assert_eq!(client.post(conversion::DEFINITIONS, &definition).status, 201);
+    client.poll(&conversion::path(group, "v1"), |answer| answer.status == 200);
+    let admission = json!({"metadata": {"name": "things"}, "webhooks": [{
+        "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": hook.config("allow"),
+        "rules": [{"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": ["*"]}]
+    }]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    assert_eq!(client.post(path, &admission).status, 201);
+}
+
+/// Returns `things` in the version that needs a conversion.
+pub fn things() -> Objects {
+    let version = "v1";
+    Objects {
+        path: conversion::path(conversion::GROUP, version),
+        api_version: format!("{}/{version}", conversion::GROUP),
+        kind: "Thing",
+        updates_unconditionally: false,
+    }
 }
 
 /// A suffix that makes names unique to this run.

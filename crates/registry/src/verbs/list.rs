@@ -2,7 +2,7 @@
 
 mod past;
 
-use crate::conversion::list_failure;
+use crate::conversion::{Growth, list_failure};
 use crate::metrics::Scan;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
@@ -314,8 +314,8 @@ impl Registry {
             }
         };
         if converts {
-            let converted =
-                Box::pin(self.converted_entries(target, std::mem::take(&mut page.items))).await;
+            let (items, mut growth) = (std::mem::take(&mut page.items), Growth::default());
+            let converted = Box::pin(self.converted_entries(target, items, &mut growth)).await;
             page.items = converted.map_err(|why| unconverted(target, options, why))?;
         }
         let token = page.items.last().filter(|_| page.more).map(|last| {
@@ -377,13 +377,14 @@ impl Registry {
         let wanted = |entry: &&Entry| only.as_ref().is_none_or(|key| entry.key() == key);
         let mut rest = snapshot.range(&filter.prefix, start).filter(wanted).cloned();
         let (mut items, mut more, mut fetched) = (vec![], false, 0);
+        let mut growth = Growth::default();
         while !more {
             let batch: Vec<Entry> = rest.by_ref().take(CONVERSION_BATCH_ITEMS).collect();
             if batch.is_empty() {
                 break;
             }
             fetched += batch.len();
-            let converted = self.converted_entries(target, batch).await?;
+            let converted = self.converted_entries(target, batch, &mut growth).await?;
             items.extend(converted.into_iter().filter(|entry| filter.matches(entry)));
             more = items.len() > limit;
         }

@@ -1,6 +1,6 @@
 //! The verb watch: a cursor into the history of a resource, and a filter.
 
-use crate::conversion::list_failure;
+use crate::conversion::{Growth, list_failure};
 use crate::options::{WatchOptions, WatchStart};
 use crate::registry::Registry;
 use crate::target::Target;
@@ -57,11 +57,16 @@ pub struct WatchSession {
 struct Converting {
     registry: Arc<Registry>,
     target: Target,
+    /// Changes that are not converted yet.
+    changes: VecDeque<Arc<Change>>,
     ready: VecDeque<WatchEvent>,
 }
 
 /// Initial objects that are converted in one batch.
 const CONVERSION_BATCH_ITEMS: usize = 256;
+/// Bytes of converted events after which no further change is converted until they were taken. A webhook may make small
+/// objects large.
+const READY_BYTES_MAX: usize = 1 << 20;
 
 /// Why a watch cannot continue.
 #[derive(Debug)]
@@ -140,7 +145,8 @@ impl Registry {
             false => None,
             true => {
                 let (registry, target) = (self.shared()?, target.clone());
-                Some(Box::new(Converting { registry, target, ready: VecDeque::new() }))
+                let (changes, ready) = (VecDeque::new(), VecDeque::new());
+                Some(Box::new(Converting { registry, target, changes, ready }))
             }
         };
         let initial = if !sends_state {
@@ -229,36 +235,45 @@ impl WatchSession {
     /// Converts the next events of a kind with a conversion webhook.
     pub async fn prepare(&mut self) -> Result<(), WatchError> {
         let Some(converting) = &mut self.converting else { return Ok(()) };
-        let Converting { registry, target, ready } = &mut **converting;
+        let Converting { registry, target, changes, ready } = &mut **converting;
         while ready.is_empty() && !self.initial.is_empty() {
             let count = self.initial.len().min(CONVERSION_BATCH_ITEMS);
             let entries = self.initial.drain(..count).collect();
             let converted = registry
-                .converted_entries(target, entries)
+                .converted_entries(target, entries, &mut Growth::default())
                 .await
                 .map_err(WatchError::Conversion)?;
             let matching = converted.into_iter().filter(|entry| self.filter.matches(entry));
             let kind = EventKind::Added;
             ready.extend(matching.map(|entry| WatchEvent { kind, entry, change: None }));
         }
-        while ready.is_empty() {
-            self.cursor.take(&mut self.changes)?;
-            if self.changes.is_empty() {
-                return Ok(());
-            }
-            for change in self.changes.drain(..).filter(|change| change.revision > self.began_at) {
-                let convert =
-                    async |entry: &Entry| registry.converted_for_watch(target, entry).await;
-                let entry = convert(&change.entry).await.map_err(WatchError::Conversion)?;
-                let previous = match &change.previous {
-                    None => None,
-                    Some(entry) => Some(convert(entry).await.map_err(WatchError::Conversion)?),
-                };
-                let converted = Some(Converted { entry, previous });
-                if self.pace.is_due(self.filter.stretch()) {
-                    tokio::task::yield_now().await;
+        let mut ready_bytes: usize = ready.iter().map(|event| event.entry.size()).sum();
+        while ready_bytes < READY_BYTES_MAX {
+            let Some(change) = changes.pop_front() else {
+                if !ready.is_empty() {
+                    break;
                 }
-                ready.extend(event(&self.filter, change, converted));
+                self.cursor.take(&mut self.changes)?;
+                if self.changes.is_empty() {
+                    break;
+                }
+                let is_part = |change: &Arc<Change>| change.revision > self.began_at;
+                changes.extend(self.changes.drain(..).filter(is_part));
+                continue;
+            };
+            let convert = async |entry: &Entry| registry.converted_for_watch(target, entry).await;
+            let entry = convert(&change.entry).await.map_err(WatchError::Conversion)?;
+            let previous = match &change.previous {
+                None => None,
+                Some(entry) => Some(convert(entry).await.map_err(WatchError::Conversion)?),
+            };
+            let converted = Some(Converted { entry, previous });
+            if self.pace.is_due(self.filter.stretch()) {
+                tokio::task::yield_now().await;
+            }
+            if let Some(event) = event(&self.filter, change, converted) {
+                ready_bytes += event.entry.size();
+                ready.push_back(event);
             }
         }
         Ok(())

@@ -76,6 +76,11 @@ pub(super) fn parse(text: &[u8]) -> Result<Parsed, SyntaxError> {
     Ok(Parsed { value, duplicates: reader.duplicates, overflow: reader.overflow })
 }
 
+/// Returns Go's error for a number that no float can hold.
+pub fn overflow_error(number: &str) -> String {
+    format!("json: cannot unmarshal number {number} into Go value of type float64")
+}
+
 /// A cursor over a JSON text.
 pub(super) struct Reader<'a> {
     /// The text.

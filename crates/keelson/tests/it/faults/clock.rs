@@ -5,6 +5,8 @@ use crate::connection::{Connection, plain};
 use crate::etcd;
 use crate::http::{Server, without_controllers};
 use crate::random::Random;
+use crate::webhooks;
+use crate::webhooks::scripted::Webhook;
 use keelson::{Builder, Clock, Etcd, Keelson, SystemClock, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
@@ -65,6 +67,28 @@ fn clock_jumps_change_only_timestamps() {
         }
     });
     while watch.next().expect("the watch goes on")["object"]["metadata"]["name"] != "jump-4" {}
+    server.stop();
+}
+
+/// The same for custom resources in a version that a webhook converts, whose writes another webhook admits: deadlines of
+/// calls do not use that clock.
+#[test]
+fn clock_jumps_change_nothing_for_webhooks() {
+    let mut random = Random::seeded("KEELSON_FAULTS_SEED");
+    let clock = MovedClock::default();
+    let server = Server::start_plain(without_controllers().clock(clock.clone()));
+    let address = server.keelson.address();
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    webhooks::define_things(&server.client(), &hook);
+    let objects = webhooks::things();
+    let connect = move || Ok(Connection::over(plain(address)?));
+    load::run_on(objects, &mut random, Reads::GoOn, Arc::new(connect), |load| {
+        for hours in [24 * 400, -24 * 800, 0] {
+            load.wait_acknowledged(WRITES_BETWEEN);
+            clock.seconds.store(hours * HOUR, Ordering::SeqCst);
+        }
+        load.wait_acknowledged(WRITES_BETWEEN);
+    });
     server.stop();
 }
 

@@ -1,10 +1,12 @@
 //! Disks that are full, read-only or broken for some time, and power cuts that tear unsynced writes.
 
-use super::load::{self, Load, MAPS, Reads};
+use super::load::{self, Load, Reads};
 use super::rounds;
 use crate::connection::{Connect, Connection, plain};
-use crate::http::{POLL_TIMEOUT, without_controllers};
+use crate::http::{Client, POLL_TIMEOUT, without_controllers};
 use crate::random::Random;
+use crate::webhooks;
+use crate::webhooks::scripted::Webhook;
 use keelson::{Builder, Keelson};
 use keelson_store::Embedded;
 use keelson_store::conformance::{Fault, PowerDisk, Rng};
@@ -50,10 +52,10 @@ impl Server {
 /// Checks lists, a new watch and /readyz while the disk fails or works.
 fn check_reads_and_watches(load: &Load, is_well: bool) {
     let mut connection = load.connection();
-    let (code, list) = connection.call("GET", MAPS, "", None).expect("a list");
+    let (code, list) = connection.call("GET", load.path(), "", None).expect("a list");
     assert_eq!(code, 200, "{list}");
     if list["items"].as_array().is_some_and(|items| !items.is_empty()) {
-        let watch = load.connection().watch(&format!("{MAPS}?watch=1"));
+        let watch = load.connection().watch(&format!("{}?watch=1", load.path()));
         let event = watch.and_then(|mut watch| watch.next()).expect("an event");
         assert_eq!(event["type"], "ADDED", "{event}");
     }
@@ -61,20 +63,25 @@ fn check_reads_and_watches(load: &Load, is_well: bool) {
     assert_eq!(ready == 200, is_well, "readyz says {ready}");
 }
 
+/// Lets the disk fail and work again under load, some times.
+fn fail_repeatedly(load: &Load, disk: &PowerDisk, fault: Fault, times: usize) {
+    for _ in 0..times {
+        load.wait_acknowledged(WRITES_BETWEEN);
+        disk.fail(Some(fault));
+        load.wait_refused(REFUSALS);
+        check_reads_and_watches(load, false);
+        disk.fail(None);
+        load.wait_acknowledged(WRITES_BETWEEN);
+        check_reads_and_watches(load, true);
+    }
+}
+
 fn fail_and_mend(fault: Fault) {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let disk = PowerDisk::default();
     let server = Server::start(&disk);
     load::run(&mut random, Reads::GoOn, server.connect(), |load| {
-        for _ in 0..rounds(FAULTS) {
-            load.wait_acknowledged(WRITES_BETWEEN);
-            disk.fail(Some(fault));
-            load.wait_refused(REFUSALS);
-            check_reads_and_watches(load, false);
-            disk.fail(None);
-            load.wait_acknowledged(WRITES_BETWEEN);
-            check_reads_and_watches(load, true);
-        }
+        fail_repeatedly(load, &disk, fault, rounds(FAULTS));
     });
     server.end();
     // The disk holds exactly the acknowledged writes.
@@ -94,6 +101,22 @@ fn failed_syncs_lose_and_repeat_no_write() {
 #[test]
 fn a_read_only_disk_rejects_writes_until_it_is_writable() {
     fail_and_mend(Fault::All);
+}
+
+/// Custom resources in a version that a webhook converts, whose writes another webhook admits.
+#[test]
+fn a_read_only_disk_rejects_converted_and_admitted_writes_until_it_is_writable() {
+    let mut random = Random::seeded("KEELSON_FAULTS_SEED");
+    let disk = PowerDisk::default();
+    let server = Server::start(&disk);
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    let client = Client { address: server.keelson.address() };
+    webhooks::define_things(&client, &hook);
+    load::run_on(webhooks::things(), &mut random, Reads::GoOn, server.connect(), |load| {
+        fail_repeatedly(load, &disk, Fault::All, rounds(1));
+    });
+    server.end();
+    Server::start(&disk).end();
 }
 
 #[test]

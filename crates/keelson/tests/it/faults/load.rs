@@ -17,9 +17,37 @@ const CLIENTS: usize = 6;
 const KEYS: usize = 4;
 const JSON: &str = "application/json";
 
+/// What the clients write.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    /// The path of the collection.
+    pub path: String,
+    pub api_version: String,
+    pub kind: &'static str,
+    /// Whether an update may leave out the resourceVersion.
+    pub updates_unconditionally: bool,
+}
+
+impl Objects {
+    fn config_maps() -> Objects {
+        let (path, api_version) = (MAPS.to_owned(), "v1".to_owned());
+        Objects { path, api_version, kind: "ConfigMap", updates_unconditionally: true }
+    }
+
+    fn object(&self, key: &str, id: Id, expected: Option<u64>) -> Value {
+        let rev = expected.map(|rev| rev.to_string());
+        // Large enough that the data file grows.
+        let pad = "x".repeat(2_000);
+        json!({"apiVersion": self.api_version, "kind": self.kind,
+            "metadata": {"name": key, "resourceVersion": rev},
+            "data": {"id": id.to_string(), "pad": pad}})
+    }
+}
+
 /// The running clients.
 pub struct Load {
     reads: Reads,
+    objects: Objects,
     connect: Mutex<Option<Connect>>,
     began: Instant,
     ids: AtomicU64,
@@ -55,19 +83,23 @@ fn id(obj: &Value) -> Id {
     obj["data"]["id"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn map(key: &str, id: Id, expected: Option<u64>) -> Value {
-    let rev = expected.map(|rev| rev.to_string());
-    // Large enough that the data file grows.
-    let pad = "x".repeat(2_000);
-    json!({"metadata": {"name": key, "resourceVersion": rev},
-        "data": {"id": id.to_string(), "pad": pad}})
-}
-
 /// Runs the clients while `script` causes faults, then checks that all responses are linearizable.
 /// At the end the server must work.
 pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnOnce(&Load)) {
+    run_on(Objects::config_maps(), random, reads, connect, script);
+}
+
+/// Like [`run`], on other objects.
+pub fn run_on(
+    objects: Objects,
+    random: &mut Random,
+    reads: Reads,
+    connect: Connect,
+    script: impl FnOnce(&Load),
+) {
     let load = Load {
         reads,
+        objects,
         connect: Mutex::new(Some(connect)),
         began: Instant::now(),
         ids: AtomicU64::new(1),
@@ -77,7 +109,7 @@ pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnO
         is_over: AtomicBool::new(false),
         unclear: Mutex::new(None),
     };
-    let (code, list) = load.connection().call("GET", MAPS, "", None).expect("a list");
+    let (code, list) = load.connection().call("GET", load.path(), "", None).expect("a list");
     assert_eq!(code, 200, "{list}");
     let after = revision_of(&list);
     let (mut calls, events) = std::thread::scope(|scope| {
@@ -95,7 +127,7 @@ pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnO
         load.is_over.store(true, Ordering::Release);
         let calls: Vec<(usize, Call)> =
             clients.into_iter().flat_map(|client| client.join().expect("a log")).collect();
-        let (code, last) = load.write("POST", MAPS, &map("fault-last", 0, None));
+        let (code, last) = load.write_last();
         assert_eq!(code, 201, "{last}");
         (calls, watcher.join().expect("a log"))
     });
@@ -152,8 +184,14 @@ impl Load {
         }
     }
 
-    fn write(&self, method: &str, path: &str, obj: &Value) -> (u16, Value) {
-        self.connection().call(method, path, JSON, Some(obj)).expect("an answer")
+    /// Returns the path of the objects.
+    pub fn path(&self) -> &str {
+        &self.objects.path
+    }
+
+    fn write_last(&self) -> (u16, Value) {
+        let last = self.objects.object("fault-last", 0, None);
+        self.connection().call("POST", self.path(), JSON, Some(&last)).expect("an answer")
     }
 
     fn now(&self) -> u64 {
@@ -173,11 +211,12 @@ impl Load {
         operation: Operation,
     ) -> (Call, bool) {
         let name = name(key);
-        let one = format!("{MAPS}/{name}");
+        let (all, one) = (self.path().to_owned(), format!("{}/{name}", self.path()));
+        let object = |id, expected| Some(self.objects.object(&name, id, expected));
         let (method, path, body) = match operation {
             Operation::Read => ("GET", one, None),
-            Operation::Create(id) => ("POST", MAPS.to_owned(), Some(map(&name, id, None))),
-            Operation::Update(id, expected) => ("PUT", one, Some(map(&name, id, expected))),
+            Operation::Create(id) => ("POST", all, object(id, None)),
+            Operation::Update(id, expected) => ("PUT", one, object(id, expected)),
             Operation::Delete => ("DELETE", one, None),
         };
         let began = self.now();
@@ -247,7 +286,9 @@ fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
             (_, 0..3) => Operation::Read,
             (None, _) => Operation::Create(load.ids.fetch_add(1, Ordering::Relaxed)),
             (Some(_), 3) => Operation::Delete,
-            (Some(_), 4) => Operation::Update(load.ids.fetch_add(1, Ordering::Relaxed), None),
+            (Some(_), 4) if load.objects.updates_unconditionally => {
+                Operation::Update(load.ids.fetch_add(1, Ordering::Relaxed), None)
+            }
             (Some(rev), _) => {
                 Operation::Update(load.ids.fetch_add(1, Ordering::Relaxed), Some(rev))
             }
@@ -271,7 +312,7 @@ fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
 fn watch(load: &Load, mut after: u64) -> Vec<Event> {
     let mut events: Vec<Event> = vec![];
     while events.last().is_none_or(|event| event.name != "fault-last") {
-        let path = format!("{MAPS}?watch=1&resourceVersion={after}");
+        let path = format!("{}?watch=1&resourceVersion={after}", load.path());
         // A stopping server may have accepted the connection already.
         let Ok(mut watch) = load.connection().watch(&path) else { continue };
         while let Ok(event) = watch.next() {

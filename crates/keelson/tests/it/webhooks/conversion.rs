@@ -10,19 +10,20 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const JSON: &str = "application/json";
-const MERGE: &str = "application/merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const MERGE: &str = "application/merge-patch+json";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// `things` of a group, in v1beta1 and v1.
-fn definition(group: &str, storage: &str, client_config: &Value) -> Value {
+pub(super) fn definition(group: &str, storage: &str, client_config: &Value) -> Value {
     let text = json!({"type": "string"});
     let version = |name: &str, fields: Value| {
         json!({
             "name": name, "served": true, "storage": name == storage,
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {
                 "spec": {"type": "object", "properties": fields},
+                "data": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
                 "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}
             }}},
             "subresources": {"status": {}, "scale": {
@@ -47,11 +48,11 @@ fn definition(group: &str, storage: &str, client_config: &Value) -> Value {
     })
 }
 
-fn path(group: &str, version: &str) -> String {
+pub(super) fn path(group: &str, version: &str) -> String {
     format!("/apis/{group}/{version}/namespaces/default/things")
 }
 
-fn thing(group: &str, version: &str, name: &str, spec: Value) -> Value {
+pub(super) fn thing(group: &str, version: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": format!("{group}/{version}"), "kind": "Thing",
         "metadata": {"name": name}, "spec": spec})
 }
@@ -218,10 +219,10 @@ fn conversion_webhook_requests_and_results_match_kube_apiserver() {
     api.stop();
 }
 
-const GROUP: &str = "shop.example.com";
+pub(super) const GROUP: &str = "shop.example.com";
 
 /// A server with `things` and a scripted conversion webhook.
-fn serving(script: &str) -> (Server, Webhook) {
+pub(super) fn serving(script: &str) -> (Server, Webhook) {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let server = Server::start_plain(without_controllers());
     let client = server.client();
@@ -231,7 +232,7 @@ fn serving(script: &str) -> (Server, Webhook) {
     (server, hook)
 }
 
-fn beta(client: &Client, name: &str) {
+pub(super) fn beta(client: &Client, name: &str) {
     let spec = json!({"hostPort": format!("{name}:80")});
     let made = client.post(&path(GROUP, "v1beta1"), &thing(GROUP, "v1beta1", name, spec));
     assert_eq!(made.status, 201, "{}", made.body);

@@ -4,8 +4,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -13,10 +14,14 @@ use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// A request to the webhook.
@@ -35,8 +40,15 @@ pub struct Webhook {
     pub address: SocketAddr,
     /// The value of `caBundle`.
     pub bundle: String,
-    calls: Arc<Mutex<Vec<Call>>>,
+    shared: Arc<Shared>,
     _runtime: Runtime,
+}
+
+/// What the webhook and its connections share.
+struct Shared {
+    calls: Mutex<Vec<Call>>,
+    /// A permit for each request of the script `hold` that may be answered.
+    gate: Semaphore,
 }
 
 impl Webhook {
@@ -46,8 +58,8 @@ impl Webhook {
         let (config, bundle) = certificate(protocol, names);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-        let (acceptor, kept) = (TlsAcceptor::from(Arc::new(config)), calls.clone());
+        let shared = Arc::new(Shared { calls: Mutex::default(), gate: Semaphore::new(0) });
+        let (acceptor, kept) = (TlsAcceptor::from(Arc::new(config)), shared.clone());
         let is_http2 = protocol == "h2";
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -66,7 +78,7 @@ impl Webhook {
                 });
             }
         });
-        Webhook { address, bundle, calls, _runtime: runtime }
+        Webhook { address, bundle, shared, _runtime: runtime }
     }
 
     /// Returns the `clientConfig` for a script.
@@ -76,7 +88,12 @@ impl Webhook {
 
     /// Returns the requests since the last call.
     pub fn take(&self) -> Vec<Call> {
-        std::mem::take(&mut *self.calls.lock().expect("a lock"))
+        std::mem::take(&mut *self.shared.calls.lock().expect("a lock"))
+    }
+
+    /// Lets one request of the script `hold` be answered.
+    pub fn release(&self) {
+        self.shared.gate.add_permits(1);
     }
 }
 
@@ -105,8 +122,8 @@ pub fn certificate(protocol: &str, names: &[&str]) -> (ServerConfig, String) {
 /// Returns a response; an error closes the connection.
 async fn answer(
     request: Request<Incoming>,
-    calls: Arc<Mutex<Vec<Call>>>,
-) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    shared: Arc<Shared>,
+) -> Result<Response<BoxBody<Bytes, std::io::Error>>, std::io::Error> {
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     // The part before the script distinguishes webhooks with the same script.
     let script = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -115,15 +132,23 @@ async fn answer(
     let authorization = authorization.to_owned();
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
-    calls.lock().expect("a lock").push(Call { path, review: review.clone(), authorization });
+    let call = Call { path, review: review.clone(), authorization };
+    shared.calls.lock().expect("a lock").push(call);
     if script == "slow" {
         std::future::pending::<()>().await;
     }
     if script == "close" {
         return Err(std::io::Error::other("closed"));
     }
+    if script == "endless" {
+        return Ok(Response::new(Endless.boxed()));
+    }
+    if script == "hold" {
+        shared.gate.acquire().await.expect("an open gate").forget();
+    }
     let (status, media, body) = scripted(&script, &review);
-    let mut response = Response::new(Full::new(body.into()));
+    let body = Full::new(Bytes::from(body)).map_err(|never: Infallible| match never {});
+    let mut response = Response::new(body.boxed());
     *response.status_mut() = StatusCode::from_u16(status).expect("a status");
     let headers = response.headers_mut();
     headers.insert("content-type", media.parse().expect("a media type"));
@@ -132,6 +157,24 @@ async fn answer(
     }
     Ok(response)
 }
+
+/// A body of spaces that does not end.
+struct Endless;
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b' '; 0x10000])))))
+    }
+}
+
+/// Bytes that a webhook sends for nothing: less than a response may have.
+const MUCH: usize = 1 << 20;
 
 const JSON: &str = "application/json";
 
@@ -155,7 +198,8 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     };
     let value = || serde_json::from_slice::<Value>(&argument).unwrap_or_default();
     let review = match word {
-        "convert" => converted(review, &value()),
+        "convert" | "hold" => converted(review, &value()),
+        "long-message" | "field" | "maps" => return (200, JSON, much(word, &argument, review)),
         "allow" => respond(json!({})),
         "deny" => respond(json!({"allowed": false})),
         "refuse" => respond(json!({"allowed": false, "status": value()})),
@@ -203,6 +247,23 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     (200, JSON, review.to_string().into_bytes())
 }
 
+/// Responds to a `ConversionReview` with much: a long message of a failure, as many maps as fit, or objects with an
+/// additional field of the text in `argument`.
+fn much(word: &str, argument: &[u8], review: &Value) -> Vec<u8> {
+    if word == "long-message" {
+        let result = json!({"status": "Failure", "message": "e".repeat(MUCH)});
+        return converted(review, &json!({"response": {"result": result}})).to_string().into();
+    }
+    let changed = converted(review, &json!({"object": {"odd": "ODD"}})).to_string();
+    match word {
+        "maps" => {
+            let maps = format!("[{}]", vec!["{}"; MUCH / 3].join(","));
+            changed.replacen("\"ODD\"", &maps, 1).into()
+        }
+        _ => changed.replace("\"ODD\"", &String::from_utf8_lossy(argument)).into(),
+    }
+}
+
 /// Responds to a `ConversionReview`: `spec.hostPort` of v1beta1 is `spec.host` and `spec.port` of v1. Fields of
 /// `changes` are set in the review, the response, each object and its metadata; null removes them.
 fn converted(review: &Value, changes: &Value) -> Value {
@@ -210,7 +271,7 @@ fn converted(review: &Value, changes: &Value) -> Value {
     let convert = |object: &Value| {
         let mut object = object.clone();
         object["apiVersion"] = version.clone();
-        let spec = object["spec"].as_object_mut();
+        let spec = object.get_mut("spec").and_then(Value::as_object_mut);
         if let Some(spec) = spec {
             let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
             if version.as_str().is_some_and(|version| version.ends_with("/v1")) {
