@@ -332,7 +332,7 @@ mod tests {
     fn numbers_that_no_float_can_hold_are_refused() {
         let check = |form, body: &'static str, want: &str| {
             let patch = Patch { form, body: Bytes::from_static(body.as_bytes()) };
-            let failure = ParsedPatch::parse(&patch).err().expect("a refusal");
+            let failure = ParsedPatch::parse(&patch).expect_err("a refusal");
             assert_eq!((failure.code, failure.message.as_str()), (400, want));
         };
         let why = "json: cannot unmarshal number 1e400 into Go value of type float64";
