@@ -3,6 +3,7 @@
 //! They are reached by `egress` alone (kube-aggregator).
 
 mod discovery;
+mod documents;
 mod peer;
 mod probes;
 

@@ -173,6 +173,25 @@ fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
     ))
 }
 
+/// Returns a patch as upstream's messages show it: merging has removed the nulls of values that replace others of
+/// another type, or that are new.
+pub fn without_replaced_nulls(original: &Value, patch: Value) -> Value {
+    let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
+        return Value::Null;
+    };
+    let left = patch.into_iter().map(|(key, change)| {
+        let change = match (original.get(&key), change) {
+            (Some(old @ Value::Object(_)), change @ Value::Object(_)) => {
+                without_replaced_nulls(old, change)
+            }
+            (Some(old), change) if old.type_name() == change.type_name() => change,
+            (_, change) => without_nulls(change),
+        };
+        (key, change)
+    });
+    Value::Object(left.collect())
+}
+
 /// Removes null members, also of maps in lists. Null items of lists stay.
 fn without_nulls(value: Value) -> Value {
     match value {

@@ -132,7 +132,8 @@ fn validate(kind: Kind, review: &Object) -> ErrorList {
     };
     if !metadata.all(is_allowed_metadata) {
         let shown = review.get("metadata").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(&Path::new("metadata"), shown, "must be empty"));
+        let why = if is_local { "must be empty except for namespace" } else { "must be empty" };
+        errors.push(FieldError::invalid(&Path::new("metadata"), shown, why));
     }
     if is_local {
         let namespace = resource.map(|r| r.str_at(&["namespace"]).unwrap_or_default());

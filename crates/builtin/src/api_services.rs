@@ -12,7 +12,7 @@ use keelson_records::Entry;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{InformerEvent, InformerScope, NewObject, Registry, Subresource, Target};
 use keelson_resources::api_table::by_priority;
-use keelson_resources::{Kind, RemoteGroup, RemoteServer, RemoteVersion};
+use keelson_resources::{Kind, RemoteDocuments, RemoteGroup, RemoteServer, RemoteVersion};
 use keelson_schema::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -325,11 +325,18 @@ struct Remote {
     /// `None` before the server has answered or failed to.
     available: Option<Available>,
     resources: Option<Arc<Value>>,
+    documents: Arc<RemoteDocuments>,
 }
 
 impl Remote {
     fn new(object: Object) -> Remote {
-        Remote { server: Arc::new(server_of(&object)), object, available: None, resources: None }
+        Remote {
+            server: Arc::new(server_of(&object)),
+            object,
+            available: None,
+            resources: None,
+            documents: Arc::default(),
+        }
     }
 
     /// Replaces the object by a newer one.
@@ -344,6 +351,7 @@ impl Remote {
             server: self.server.clone(),
             is_available: self.available.as_ref().is_some_and(|it| it.is_available),
             resources: self.resources.clone(),
+            documents: self.documents.clone(),
         }
     }
 
@@ -355,6 +363,7 @@ impl Remote {
         let part = |name: &str| Str::new(self.object.str_at(&["spec", name]));
         let outcome = probes.outcome(&part("group"), &part("version"), &self.server);
         let Some(outcome) = outcome else { return };
+        self.documents = outcome.documents;
         if outcome.resources.is_some() {
             self.resources = outcome.resources;
         }

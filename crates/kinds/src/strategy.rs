@@ -218,6 +218,8 @@ pub struct Strategy {
     pub garbage_collection: GarbageCollection,
     /// The warning for a deletion without a propagation policy.
     pub deletion_warning: Option<&'static str>,
+    /// Sets what the object of a bookmark has beside its metadata.
+    pub fill_bookmark: Option<fn(&mut Object)>,
     /// The grace period of deletions; `None`: they are immediate.
     pub grace_period: Option<GracePeriod>,
     /// Whether a new object without labels gets those of its pod template, including those that
@@ -301,6 +303,7 @@ impl Strategy {
         terminate: None,
         garbage_collection: GarbageCollection::DeleteDependents,
         deletion_warning: None,
+        fill_bookmark: None,
         grace_period: None,
         labels_from_template: false,
         manages_converted_fields: false,

@@ -21,6 +21,7 @@ pub mod object;
 pub mod object_meta;
 pub mod owner_references;
 pub mod path;
+pub mod printable;
 pub mod quantity;
 pub mod random_names;
 pub mod scratch;

@@ -2,6 +2,7 @@
 //! Errors are in the order of kube-apiserver.
 
 use crate::names::{NameRule, is_qualified_name, is_valid_label_value, name_is_dns_label};
+use crate::printable::is_printable;
 use crate::status::quote;
 use crate::{ErrorList, FieldError, GroupVersion, Map, Path, Value};
 use std::collections::BTreeSet;
@@ -278,16 +279,6 @@ pub fn validate_field_manager(manager: &str, path: &Path<'_>) -> ErrorList {
         });
     }
     errors
-}
-
-/// Approximates Go's `unicode.IsPrint`. `escape_debug` escapes a combining mark only as the first
-/// character, so the probe is not the first.
-fn is_printable(c: char) -> bool {
-    if c.is_ascii() {
-        return (' '..='~').contains(&c);
-    }
-    let probe = ['a', c].iter().collect::<String>();
-    !c.is_whitespace() && probe.escape_debug().count() == 2
 }
 
 fn invalid_each(errors: &mut ErrorList, path: &Path<'_>, value: &str, messages: Vec<String>) {

@@ -41,7 +41,7 @@ pub use registry::{OpenError, Registry, RegistryOptions};
 pub use scale::ScaleChange;
 pub use target::{Answer, Target};
 pub use verbs::bodies::{NewObject, UpdateFn};
-pub use verbs::delete::Deleted;
+pub use verbs::delete::{Deleted, default_propagation_warnings};
 pub use verbs::list::{Filter, List};
 pub use verbs::watch::{EventKind, WatchError, WatchEvent, WatchRefusal, WatchSession};
 pub use verbs::{RetryBudget, WriteResponse, check_body_fields};

@@ -168,6 +168,15 @@ pub struct DeleteOptions {
     pub given: Vec<&'static str>,
 }
 
+impl DeleteOptions {
+    /// Returns whether the request asks by `orphanDependents: false` for dependents to be deleted, too: then an object
+    /// that is not deleted at once is answered with 202.
+    pub fn wants_dependents_deleted(&self) -> bool {
+        self.propagation == Some(Propagation::Background)
+            && self.given.contains(&"orphanDependents")
+    }
+}
+
 /// The form of a patch, from its media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchForm {

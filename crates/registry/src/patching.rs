@@ -11,6 +11,7 @@ use keelson_schema::decode::{
     Decoded, body_gvk, canonicalize_as, check_custom_resource_type, check_gvk,
     check_internal_version, check_maps,
 };
+use keelson_schema::given_numbers::GivenNumbers;
 use keelson_schema::{Schema, Shape, json};
 
 /// A parsed patch of any form but server-side apply.
@@ -24,6 +25,8 @@ pub(crate) struct ParsedPatch {
     /// Strings that the patch writes with `\u` escapes, as we encode them and as the patch has
     /// them: upstream's error messages quote the patch unchanged.
     escaped: Vec<(String, String)>,
+    /// Numbers that the patch writes otherwise than this server would, likewise.
+    numbers: GivenNumbers,
 }
 
 /// The result of a patch.
@@ -109,7 +112,11 @@ impl ParsedPatch {
             _ if patch.body.windows(2).any(|pair| pair == b"\\u") => escaped_texts(&patch.body),
             _ => vec![],
         };
-        Ok(ParsedPatch { form, value, bytes: patch.body.len(), strict, escaped })
+        let numbers = match form {
+            PatchForm::Strategic => GivenNumbers::default(),
+            _ => GivenNumbers::of(&patch.body),
+        };
+        Ok(ParsedPatch { form, value, bytes: patch.body.len(), strict, escaped, numbers })
     }
 
     /// Applies the patch to `live`, an object of `schema`. `has_raw`: see `Strategy::has_raw_extension`.
@@ -126,7 +133,7 @@ impl ParsedPatch {
         let is_other_kind = other_type.is_some() && is_other_kind(&after, schema);
         // The patched value is needed for errors only, so it is computed again instead of cloned.
         let invalid = |why: String| match self.apply_to(schema, live, has_raw) {
-            Ok(after) => self.invalid_patch(&after, &why, is_custom),
+            Ok(after) => self.invalid_patch(live, &after, &why, is_custom),
             Err(failure) => failure,
         };
         let mut decoded = self.decode(schema, after).map_err(invalid)?;
@@ -210,9 +217,12 @@ impl ParsedPatch {
     }
 
     /// Returns 422 for a patch whose result is not an object of its kind.
-    fn invalid_patch(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
+    fn invalid_patch(&self, live: &Object, after: &Value, why: &str, is_custom: bool) -> Failure {
         let text = match self.form {
-            PatchForm::Strategic => go_fmt::plain(&self.value),
+            PatchForm::Strategic => {
+                let live = live.clone().into_value();
+                go_fmt::plain(&strategic::without_replaced_nulls(&live, self.value.clone()))
+            }
             _ => {
                 let text = match is_custom {
                     true => text_of(&json::parse_raw(after.clone()).sorted()),
@@ -221,9 +231,10 @@ impl ParsedPatch {
                 let restore_escapes = |text: String, (canonical, given): &(String, String)| {
                     text.replace(canonical.as_str(), given)
                 };
-                self.escaped.iter().fold(text, restore_escapes)
+                self.numbers.in_document(self.escaped.iter().fold(text, restore_escapes))
             }
         };
+        let why = &self.numbers.in_error(why.to_owned());
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(&Path::new("patch"), text.as_str(), why));
         Status::invalid("", "", "", errors)
@@ -321,7 +332,7 @@ mod tests {
     fn numbers_that_no_float_can_hold_are_refused() {
         let check = |form, body: &'static str, want: &str| {
             let patch = Patch { form, body: Bytes::from_static(body.as_bytes()) };
-            let failure = ParsedPatch::parse(&patch).err().expect("a refusal");
+            let failure = ParsedPatch::parse(&patch).expect_err("a refusal");
             assert_eq!((failure.code, failure.message.as_str()), (400, want));
         };
         let why = "json: cannot unmarshal number 1e400 into Go value of type float64";

@@ -18,7 +18,7 @@ use keelson_kinds::scale::{self, REPLICAS, members, scale_kind, set_at};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Str};
 use keelson_resources::api_table::Source;
 use keelson_schema::Schema;
-use keelson_schema::decode::Decoded;
+use keelson_schema::decode::{self, Decoded};
 
 /// A write of a Scale.
 #[derive(Debug)]
@@ -99,7 +99,12 @@ impl Registry {
             Answer::Object(obj) => obj.clone(),
             Answer::Success(_) => return Err(Status::internal("a scale without an object")),
         };
-        response.answer = Answer::Object(scale_of(target, &obj)?);
+        // Replicas that the schema does not have are pruned, and shown as none.
+        let scale = match target.kind.scale(&target.version) {
+            Some(paths) => scale::custom(&paths, &obj),
+            None => scale::built_in(&obj),
+        };
+        response.answer = Answer::Object(scale);
         Ok(response)
     }
 
@@ -147,6 +152,10 @@ impl Registry {
         let owners = scale.array_at(&["metadata", "managedFields"]);
         let owners = to_resource(entries, owners, &paths).map_err(Status::internal)?;
         object.metadata_mut().insert("managedFields", owners);
+        if target.kind.source == Source::Custom {
+            let pruned = decode::canonicalize(target.schema(), object.into_value());
+            object = pruned.map_err(Status::internal)?.object;
+        }
         Ok((object, warnings))
     }
 

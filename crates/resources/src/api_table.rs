@@ -11,6 +11,7 @@ use keelson_meta::{GroupVersionKind, Str, Value};
 use keelson_records::{HasSortKey, SortKey, Tree};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
+use keelson_schema::openapi::RemoteSpec;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -70,6 +71,20 @@ pub struct RemoteVersion {
     pub is_available: bool,
     /// What it serves, in the form of aggregated discovery; `None` before it has said so.
     pub resources: Option<Arc<Value>>,
+    /// Its OpenAPI documents.
+    pub documents: Arc<RemoteDocuments>,
+}
+
+/// What another server's OpenAPI documents say of a group version; empty before they are known, and for servers
+/// without such documents.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RemoteDocuments {
+    /// Path and query of the v3 document at that server.
+    pub v3_url: Option<Str>,
+    /// Its part of the v2 document.
+    pub v2: RemoteSpec,
+    /// Changes with `v2`.
+    pub v2_hash: Str,
 }
 
 /// A server that an APIService names.

@@ -21,7 +21,9 @@ mod schema_text;
 mod stored_resources;
 
 pub use api_changes::ApiChanges;
-pub use api_table::{ApiTable, Endpoint, RemoteGroup, RemoteServer, RemoteVersion};
+pub use api_table::{
+    ApiTable, Endpoint, RemoteDocuments, RemoteGroup, RemoteServer, RemoteVersion,
+};
 pub use attached::Attached;
 pub use built_in::{Served, built_in, built_in_kinds, storage_version_hash, stored_gvk};
 pub use cel_rules::CelRules;

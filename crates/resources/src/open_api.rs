@@ -4,13 +4,13 @@ use crate::api_table::{ApiGroup, ApiTable, Source};
 use keelson_cel::DeclType;
 use keelson_meta::GroupVersionKind;
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi};
+use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi, RemoteSpec};
 use std::sync::Arc;
 
 impl ApiTable {
     /// Calls `work` with the OpenAPI documents of all resources. The time grows with the custom resources.
     pub fn documents<T>(&self, catalogue: &Arc<Catalogue>, work: impl FnOnce(&OpenApi) -> T) -> T {
-        self.documents_with(catalogue, custom_versions(self.groups()), work)
+        self.documents_with_remote(catalogue, &[], work)
     }
 
     /// Calls `work` with the OpenAPI documents of no group and of one, without other groups' custom resources.
@@ -20,18 +20,29 @@ impl ApiTable {
         group: &str,
         work: impl FnOnce(&OpenApi) -> T,
     ) -> T {
-        self.documents_with(catalogue, custom_versions(self.group(group).into_iter()), work)
+        self.documents_with(catalogue, custom_versions(self.group(group).into_iter()), &[], work)
+    }
+
+    /// Calls `work` with the documents of all resources, in which those of other servers are merged.
+    pub fn documents_with_remote<T>(
+        &self,
+        catalogue: &Arc<Catalogue>,
+        remote: &[&RemoteSpec],
+        work: impl FnOnce(&OpenApi) -> T,
+    ) -> T {
+        self.documents_with(catalogue, custom_versions(self.groups()), remote, work)
     }
 
     fn documents_with<T>(
         &self,
         catalogue: &Arc<Catalogue>,
         custom: Vec<CustomVersion<'_>>,
+        remote: &[&RemoteSpec],
         work: impl FnOnce(&OpenApi) -> T,
     ) -> T {
         let is_served =
             |group: &str, version: &str, name: &str| self.endpoint(group, version, name).is_some();
-        work(&OpenApi::new(catalogue, &is_served).with_custom(&custom))
+        work(&OpenApi::new(catalogue, &is_served).with_custom(&custom).with_remote(remote))
     }
 
     /// Returns the CEL type of a kind, declared by its OpenAPI schema; `name` is its name in

@@ -108,7 +108,8 @@ impl<'t> Canonicalizer<'t> {
                 // Nulls in an apply configuration of a custom resource are kept for validation.
                 return struct_type.lenient
                     && self.decoder == GoDecoder::UnstructuredConverter
-                    && field.presence == Presence::Pointer;
+                    && field.presence == Presence::Pointer
+                    && !matches!(field.shape, Shape::Json);
             }
             if let Some(why) = self.embedded_resource_error(struct_type, field, slot, path) {
                 member_error = Some((at, why));
@@ -354,7 +355,7 @@ impl<'t> Canonicalizer<'t> {
     fn convert_integer(&self, shape: &Shape, value: &Value) -> Result<Value, TypeError> {
         let number = match value {
             Value::Int(number) => *number,
-            Value::Float(number) if number.fract() == 0.0 => *number as i64,
+            Value::Float(number) if number.fract() == 0.0 => go_integer(*number),
             _ => return Err(TypeError(self.conversion_error(shape, value))),
         };
         let is_short = matches!(shape, Shape::Int32);
@@ -588,8 +589,14 @@ fn json_type_name(value: &Value) -> String {
     value.type_name().to_owned()
 }
 
+/// Converts a float as Go does on amd64: one that does not fit is the least integer.
+fn go_integer(number: f64) -> i64 {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
+}
+
 /// Returns Go's description of a value that should be an integer: numbers are quoted.
-fn json_number_name(value: &Value) -> String {
+pub(crate) fn json_number_name(value: &Value) -> String {
     match value {
         Value::Int(number) => format!("number {number}"),
         Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {

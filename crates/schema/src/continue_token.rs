@@ -1,6 +1,7 @@
 //! The `continue` token of paged lists: base64 of `{"v":"meta.k8s.io/v1","rv":7,"start":"a"}`, the
 //! format of apiserver `storage/continue.go`.
 
+use crate::canonical::json_number_name;
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
@@ -40,24 +41,66 @@ pub fn decode(text: &str) -> Result<(Option<u64>, Str), Failure> {
         fail(format!("illegal base64 data at input byte {at}"))
     })?;
     let parsed = crate::json::parse(&json).map_err(|error| fail(error.to_string()))?;
-    let token = parsed.value;
-    if token.get("v").and_then(Value::as_str) != Some(VERSION) {
-        let version = token.get("v").and_then(Value::as_str).unwrap_or_default();
+    let Token { version, revision, start } = Token::read(&parsed.value).map_err(fail)?;
+    if version != VERSION {
         return Err(fail(format!("server does not recognize this encoded version {version}")));
     }
-    let revision = token.get("rv").and_then(Value::as_int).unwrap_or(0);
     if revision == 0 {
         return Err(fail(format!("incorrect encoded start resourceVersion (version {VERSION})")));
     }
-    let start = token.get("start").and_then(Value::as_str).unwrap_or_default();
     if start.is_empty() {
         return Err(fail(format!("encoded start key empty (version {VERSION})")));
     }
     // A token must not leave its own list.
     if start.split('/').any(|part| part == "." || part == "..") {
-        return Err(fail(start.trim_end_matches('\u{0}').to_owned()));
+        return Err(fail(start.to_owned()));
     }
     Ok((u64::try_from(revision).ok(), start.into()))
+}
+
+/// The fields of a token; those that are absent or null are empty or 0.
+#[derive(Default)]
+struct Token<'a> {
+    version: &'a str,
+    revision: i64,
+    start: &'a str,
+}
+
+impl Token<'_> {
+    /// Reads a token as Go's `encoding/json` does: names in any case. The error is that of a value of another type.
+    fn read(value: &Value) -> Result<Token<'_>, String> {
+        let mut token = Token::default();
+        if value.is_null() {
+            return Ok(token);
+        }
+        let Value::Object(fields) = value else {
+            let kind = value.type_name();
+            return Err(format!(
+                "json: cannot unmarshal {kind} into Go value of type storage.continueToken"
+            ));
+        };
+        for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            let refused = |field: &str, kind: &str, go_type: &str| {
+                format!(
+                    "json: cannot unmarshal {kind} into Go struct field continueToken.{field} of type {go_type}"
+                )
+            };
+            let text = |field: &str| {
+                value.as_str().ok_or_else(|| refused(field, value.type_name(), "string"))
+            };
+            match name.to_ascii_lowercase().as_str() {
+                "v" => token.version = text("v")?,
+                "start" => token.start = text("start")?,
+                "rv" => {
+                    let given = || json_number_name(value);
+                    token.revision =
+                        value.as_int().ok_or_else(|| refused("rv", &given(), "int64"))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(token)
+    }
 }
 
 #[cfg(test)]
@@ -81,6 +124,15 @@ mod tests {
         check("!!!", "illegal base64 data at input byte 0");
         check("false", "illegal base64 data at input byte 4");
         check("e30", "server does not recognize this encoded version ");
+        check("bnVsbA", "server does not recognize this encoded version ");
+        let refused = "json: cannot unmarshal";
+        let field = "into Go struct field continueToken";
+        check("W10", &format!("{refused} array into Go value of type storage.continueToken"));
+        check("eyJ2IjoxfQ", &format!("{refused} number {field}.v of type string"));
+        check(
+            "eyJ2IjoieCIsInJ2IjoxLjV9",
+            &format!("{refused} number 1.5 {field}.rv of type int64"),
+        );
         check("bad", "invalid character 'm' looking for beginning of value");
     }
 }

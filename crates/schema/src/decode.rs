@@ -3,6 +3,7 @@
 
 use crate::canonical::{Canonicalizer, GoDecoder};
 use crate::cbor;
+use crate::given_numbers::GivenNumbers;
 use crate::json;
 use crate::proto;
 use crate::types::{Schema, StructId, Types};
@@ -115,11 +116,15 @@ fn decode_any(
         check_version(value.str_at(&["apiVersion"]).unwrap_or_default(), schema)?;
         check_custom_resource_type(&value, schema)?;
     }
-    let mismatched = |why: String| mismatched(&given, schema, &why);
+    let mismatched = |why: String| {
+        let why = if format == Format::Json { GivenNumbers::of(body).in_error(why) } else { why };
+        mismatched(&given, schema, &why)
+    };
     if let Some(number) = overflow.filter(|_| schema.types.is_custom_resource()) {
         let why = json::overflow_error(&number);
         return Err(mismatched(why));
     }
+    check_has_version(&given, body).map_err(mismatched)?;
     if given != schema.gvk {
         check_gvk(&given, schema, is_known).map_err(mismatched)?;
         check_version(&given.api_version(), schema)?;
@@ -170,8 +175,14 @@ pub fn decode_options(
         return proto::decode_message(schema, envelope.raw).map_err(|error| error.to_string());
     }
     let value = read_value(body, format)?;
-    check(&body_gvk(&value, schema)?)?;
-    canonicalize(schema, value).map(|decoded| decoded.object)
+    let given = body_gvk(&value, schema)?;
+    check_has_version(&given, body)?;
+    check(&given)?;
+    let decoded = canonicalize(schema, value);
+    decoded.map(|decoded| decoded.object).map_err(|why| match format {
+        Format::Json => GivenNumbers::of(body).in_error(why),
+        _ => why,
+    })
 }
 
 /// Rejects a custom resource whose kind or version differs from the endpoint. Upstream decodes
@@ -429,6 +440,15 @@ pub fn body_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, Stri
     complete_gvk(&text("apiVersion")?, &text("kind")?, schema)
 }
 
+/// Rejects a kind with a group that has no version: `apps/`.
+fn check_has_version(given: &GroupVersionKind, body: &[u8]) -> Result<(), String> {
+    if given.version.is_empty() {
+        let body = String::from_utf8_lossy(body);
+        return Err(format!("Object 'apiVersion' is missing in '{body}'"));
+    }
+    Ok(())
+}
+
 /// Returns the kind; empty parts are taken from the schema.
 fn complete_gvk(
     api_version: &str,
@@ -440,10 +460,17 @@ fn complete_gvk(
         return Ok(schema.gvk.group_version().kind(kind));
     }
     match GroupVersion::parse(api_version) {
+        Some(gv) if gv.version.is_empty() && gv.group == schema.gvk.group => {
+            Ok(schema.gvk.group_version().kind(kind))
+        }
         Some(gv) => Ok(gv.kind(kind)),
         None => Err(format!("unexpected GroupVersion string: {api_version}")),
     }
 }
+
+/// Kinds that upstream knows in every group version, also in unknown ones.
+pub const UNVERSIONED: [&str; 5] =
+    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
 /// Rejects a kind that is unknown, or that is not the expected one in any version.
 pub fn check_gvk(
@@ -451,24 +478,31 @@ pub fn check_gvk(
     schema: &Schema,
     is_known: IsKnown<'_>,
 ) -> Result<(), String> {
+    let unconverted = |version: &str| {
+        let package = package(&schema.gvk.group);
+        let (from, to) = (&given.kind, &schema.gvk.kind);
+        Err(format!("converting ({version}.{from}) to ({package}.{to}): unknown conversion"))
+    };
     if !is_known_to(schema, given, is_known) {
-        return Err(format!(
-            "no kind {} is registered for version {} in scheme {}",
-            quote(&given.kind),
-            quote(&given.api_version()),
-            quote(scheme(&schema.gvk.group))
-        ));
+        if UNVERSIONED.contains(&given.kind.as_str()) {
+            return unconverted("v1");
+        }
+        return Err(not_registered(given, scheme(&schema.gvk.group)));
     }
     if given.kind != schema.gvk.kind || hub_group(given) != hub_group(&schema.gvk) {
-        return Err(format!(
-            "converting ({}.{}) to ({}.{}): unknown conversion",
-            given.version,
-            given.kind,
-            package(&schema.gvk.group),
-            schema.gvk.kind
-        ));
+        return unconverted(&given.version);
     }
     Ok(())
+}
+
+/// Returns the error for a kind that a scheme does not know.
+pub fn not_registered(given: &GroupVersionKind, scheme: &str) -> String {
+    let version = match given.version.as_str() {
+        "__internal" => format!("the internal version of group {}", quote(&given.group)),
+        _ => format!("version {}", quote(&given.api_version())),
+    };
+    let (kind, scheme) = (quote(&given.kind), quote(scheme));
+    format!("no kind {kind} is registered for {version} in scheme {scheme}")
 }
 
 /// Same as [`check_gvk`] for an object without a version, which upstream takes for its internal

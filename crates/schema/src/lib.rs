@@ -10,6 +10,7 @@ pub mod continue_token;
 pub mod decode;
 pub mod default;
 mod encoded_form;
+pub mod given_numbers;
 pub mod go_fmt;
 mod go_types;
 pub mod json;

@@ -12,6 +12,7 @@ mod operations;
 mod parameters;
 mod paths;
 mod protobuf;
+mod remote;
 mod resolved;
 mod schemas;
 mod static_documents;
@@ -19,13 +20,14 @@ mod v2;
 mod v3;
 
 use crate::catalogue::{Catalogue, Group, Version};
-use crate::json::{write_string, write_value};
+use crate::json::{self, write_string, write_value};
 pub use custom::{CustomResource, CustomVersion};
 pub(crate) use descriptions::{Descriptions, UNPACKED_BYTES};
 use facts::Facts;
 use keelson_meta::{Str, Value};
 use operations::{Answer, META, PathItem, discovery_operation, group_tag, path_item};
 use paths::Scope;
+pub use remote::RemoteSpec;
 use schemas::{Dialect, GroupVersions, Schemas, object, reachable};
 use sha2::{Digest, Sha512};
 use static_documents::STATIC_DOCUMENTS;
@@ -46,6 +48,8 @@ pub struct OpenApi<'a> {
     is_served: &'a dyn Fn(&str, &str, &str) -> bool,
     /// The served custom resources.
     custom: &'a [CustomVersion<'a>],
+    /// What other servers serve, for the v2 document.
+    remote: &'a [&'a RemoteSpec],
 }
 
 impl<'a> OpenApi<'a> {
@@ -56,13 +60,19 @@ impl<'a> OpenApi<'a> {
         catalogue: &'a Catalogue,
         is_served: &'a dyn Fn(&str, &str, &str) -> bool,
     ) -> OpenApi<'a> {
-        OpenApi { catalogue, is_served, custom: &[] }
+        OpenApi { catalogue, is_served, custom: &[], remote: &[] }
     }
 
     /// Adds the documents of resources that are not in the catalogue.
     #[must_use]
     pub fn with_custom(self, custom: &'a [CustomVersion<'a>]) -> OpenApi<'a> {
         OpenApi { custom, ..self }
+    }
+
+    /// Adds what other servers serve to the v2 document.
+    #[must_use]
+    pub fn with_remote(self, remote: &'a [&'a RemoteSpec]) -> OpenApi<'a> {
+        OpenApi { remote, ..self }
     }
 
     /// Returns the paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`,
@@ -120,6 +130,24 @@ impl<'a> OpenApi<'a> {
             out.push(b'}');
         }
         out.extend_from_slice(b"}}");
+        out
+    }
+
+    /// Adds documents of other servers to the index: paths with their URLs. Paths that are there are kept.
+    pub fn v3_index_with<'u>(
+        index: &[u8],
+        documents: impl IntoIterator<Item = (String, &'u str)>,
+    ) -> Vec<u8> {
+        let mut index = json::parse(index).map(|parsed| parsed.value).unwrap_or_default();
+        if let Some(paths) = index.as_object_mut().map(|index| index.object_at("paths")) {
+            for (path, url) in documents {
+                let url = || object([("serverRelativeURL", text(url.to_owned()))]);
+                paths.entry_or(&path, url);
+            }
+            paths.sort();
+        }
+        let mut out = vec![];
+        write_value(&index, &mut out);
         out
     }
 
@@ -267,19 +295,30 @@ impl<'a> OpenApi<'a> {
     fn v2_parts(&self, mut take: impl FnMut(&'static str, &mut dyn Iterator<Item = Member<'_>>)) {
         let facts = Facts::read();
         let items = self.all_paths(&facts);
-        take("paths", &mut items.iter().map(|item| (item.path.as_str(), v2::path_item(item))));
-        take("parameters", &mut v2::shared_parameters(&items).into_iter());
+        let shared = v2::shared_parameters(&items);
         let descriptions = Descriptions::read();
         let schemas =
             Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, GroupVersions::All);
         let names = self.reachable(&items);
-        drop(items);
-        let own: BTreeMap<Str, _> = self.custom.iter().flat_map(CustomVersion::types).collect();
-        let definitions = names.iter().map(|name| {
-            let own = own.get(name).map(|own| own.schema(Dialect::V2));
-            (name.as_str(), own.unwrap_or_else(|| schemas.definition(name)))
+        let custom: BTreeMap<Str, _> = self.custom.iter().flat_map(CustomVersion::types).collect();
+        let definition = |name: &Str| {
+            let custom = custom.get(name).map(|own| own.schema(Dialect::V2));
+            custom.unwrap_or_else(|| schemas.definition(name))
+        };
+        let remote = remote::merge(self.remote, |part, name| match part {
+            "paths" => items.iter().any(|item| item.path == name).then_some(Value::Null),
+            "parameters" => {
+                let found = shared.iter().find(|(key, _)| *key == name);
+                found.map(|(_, parameter)| parameter.clone())
+            }
+            _ => names.get(name).map(definition),
         });
-        take("definitions", &mut { definitions });
+        let own = items.iter().map(|item| (item.path.as_str(), v2::path_item(item)));
+        take("paths", &mut sorted_with(own, &remote.paths));
+        drop(items);
+        take("parameters", &mut sorted_with(shared.into_iter(), &remote.parameters));
+        let own = names.iter().map(|name| (name.as_str(), definition(name)));
+        take("definitions", &mut sorted_with(own, &remote.definitions));
     }
 
     /// Returns the paths of all documents, sorted.
@@ -428,6 +467,22 @@ fn security() -> Value {
 
 /// A member of an object.
 type Member<'v> = (&'v str, Value);
+
+/// Returns members that are sorted, with more members, which have other names.
+fn sorted_with<'v>(
+    own: impl Iterator<Item = Member<'v>>,
+    more: &'v BTreeMap<Str, Value>,
+) -> impl Iterator<Item = Member<'v>> {
+    let mut more = more.iter().map(|(name, value)| (name.as_str(), value.clone())).peekable();
+    let mut own = own.peekable();
+    std::iter::from_fn(move || {
+        let is_more_first = match (own.peek(), more.peek()) {
+            (Some((own, _)), Some((more, _))) => more < own,
+            (own, _) => own.is_none(),
+        };
+        if is_more_first { more.next() } else { own.next() }
+    })
+}
 
 /// Writes a JSON object member by member, so that only one member is in memory at a time.
 fn write_members<'v>(members: impl Iterator<Item = Member<'v>>, out: &mut Vec<u8>) {

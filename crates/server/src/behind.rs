@@ -12,7 +12,11 @@ use crate::respond::{self, Reply};
 use http::{Request, StatusCode, header};
 use keelson_aggregation::{peer, remove_user_headers, user_headers};
 use keelson_auth::User;
+use keelson_meta::{Failure, Status};
 use keelson_resources::RemoteVersion;
+
+/// The user as whom documents are asked for.
+const AGGREGATOR: &str = "system:aggregator";
 
 /// Passes a request on.
 pub(crate) async fn run(
@@ -53,6 +57,25 @@ pub(crate) async fn run(
     }
     clean_answer(answer.headers_mut());
     Ok(Outcome::Reply(respond::passed_on(answer)))
+}
+
+/// Responds with a document of a server, which is asked as the aggregator.
+pub(crate) async fn document(
+    app: &App,
+    head: &RequestHead,
+    remote: &RemoteVersion,
+) -> Result<Reply, Failure> {
+    if head.is_upgrade() {
+        return Err(Status::bad_request("a document needs no upgrade"));
+    }
+    let aggregator = User { name: AGGREGATOR.into(), ..User::default() };
+    let outcome = run(app, head, &aggregator, remote, &mut RequestBody::empty()).await;
+    match outcome {
+        Ok(Outcome::Reply(reply)) => Ok(reply),
+        Ok(_) => Err(Status::internal("a document that is a stream")),
+        Err(Refusal::Reply(reply)) => Ok(*reply),
+        Err(Refusal::Failure(failure)) => Err(failure),
+    }
 }
 
 /// Returns the plain text with which the aggregator answers.

@@ -3,13 +3,12 @@
 use crate::query::Query;
 use crate::request_head::RequestHead;
 use crate::request_object;
-use keelson_meta::status::quote;
 use keelson_meta::{Failure, GroupVersionKind, Status, Str};
 use keelson_registry::delete_options::GivenDeleteOptions;
 use keelson_registry::options::DeleteOptions;
 use keelson_schema::Schema;
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::decode::{self, Format};
+use keelson_schema::decode::{self, Format, UNVERSIONED};
 
 const KIND: &str = "DeleteOptions";
 /// The group of the options, and of the kinds that share their scheme.
@@ -17,16 +16,8 @@ const META_GROUP: &str = "meta.k8s.io";
 /// The scheme that reads options, as errors name it.
 const SCHEME: &str = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
 
-/// Kinds that upstream knows in every group version.
-const UNVERSIONED: [&str; 7] = [
-    "APIGroup",
-    "APIGroupList",
-    "APIResourceList",
-    "APIVersions",
-    "CreateOptions",
-    "Status",
-    "UpdateOptions",
-];
+/// Kinds that the scheme of options knows in every group version, beside those that all know.
+const OPTIONS_KINDS: [&str; 2] = ["CreateOptions", "UpdateOptions"];
 
 /// The other kinds of the group meta.k8s.io: the kind, the version of a body, and that of its Go type.
 const META_KINDS: [(&str, &str, &str); 12] = [
@@ -97,17 +88,15 @@ fn check_kind(given: &GroupVersionKind) -> Result<(), String> {
     };
     let go_version = match META_KINDS.iter().find(is_meta) {
         Some((_, _, go_version)) => Some(*go_version),
-        None => UNVERSIONED.contains(&given.kind.as_str()).then_some("v1"),
+        None => {
+            let mut known = UNVERSIONED.iter().chain(&OPTIONS_KINDS);
+            known.any(|kind| *kind == given.kind).then_some("v1")
+        }
     };
     Err(match go_version {
         Some(version) => {
             format!("converting ({version}.{}) to (v1.{KIND}): unknown conversion", given.kind)
         }
-        None => format!(
-            "no kind {} is registered for version {} in scheme {}",
-            quote(&given.kind),
-            quote(&given.api_version()),
-            quote(SCHEME)
-        ),
+        None => decode::not_registered(given, SCHEME),
     })
 }

@@ -42,6 +42,7 @@ mod log_stream;
 mod metrics;
 mod metrics_page;
 pub mod negotiate;
+mod open_api;
 mod outcome;
 mod passage;
 mod paths;

@@ -79,6 +79,7 @@ impl View {
 
     /// Returns the response of a list.
     pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
+        self.check_table_options()?;
         let mut metadata = Map::new();
         metadata.insert("resourceVersion", list.revision.to_string());
         match &list.continue_token {
@@ -235,9 +236,21 @@ impl Listing {
         }
     }
 
+    /// Returns whether the items are null, as upstream: an empty list of metadata.
+    fn is_null(&self) -> bool {
+        self.form == Form::Partial && self.items.is_empty()
+    }
+
     fn head(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
         match self.form {
-            Form::Json | Form::Partial => *out = self.view.list_head(&self.metadata),
+            Form::Json | Form::Partial => {
+                *out = self.view.list_head(&self.metadata);
+                if self.is_null() {
+                    // The list of items is not begun.
+                    out.pop();
+                    out.extend_from_slice(b"null");
+                }
+            }
             Form::Rows => {
                 // Written with one row as placeholder, which is cut off together with what follows.
                 let rows = if self.items.is_empty() { vec![] } else { vec![Value::Null] };
@@ -296,6 +309,7 @@ impl Listing {
         match self.form {
             // The rows of an empty table, which may be null, are written with the head.
             Form::Rows if self.items.is_empty() => out.extend_from_slice(b"}\n"),
+            Form::Partial if self.is_null() => out.extend_from_slice(b"}\n"),
             Form::Json | Form::Partial | Form::Rows => out.extend_from_slice(b"]}\n"),
             Form::Protobuf => proto::end_list(out),
             Form::Cbor => {

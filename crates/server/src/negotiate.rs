@@ -107,6 +107,8 @@ impl Encoding {
 struct Entry<'a> {
     media: &'a str,
     quality: u32,
+    /// Whether one of `as`, `g` and `v` is given, also without a value.
+    converts: bool,
     as_kind: &'a str,
     group: &'a str,
     version: &'a str,
@@ -114,7 +116,7 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     fn names(&self, encoding: Encoding) -> bool {
-        matches!(self.media, "*/*" | "application/*") || self.media == encoding.media_type()
+        matches!(self.media, "*/*" | "*" | "application/*") || self.media == encoding.media_type()
     }
 }
 
@@ -141,7 +143,12 @@ pub fn accept_without_tables(
 
 /// Like [`accept`], for responses that have only one shape: errors and discovery.
 pub fn accept_plain(header: Option<&str>, supported: &[Encoding]) -> Result<Encoding, Failure> {
-    choose(header, supported, |_, shape| shape == Shape::Object).map(|accepted| accepted.encoding)
+    // Unlike that of an object, the form of these may not name a conversion, not even to nothing.
+    let entries = entries(header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*"));
+    let plain = entries.iter().filter(|entry| !entry.converts);
+    let encoding =
+        plain.flat_map(|entry| supported.iter().find(|encoding| entry.names(**encoding)));
+    encoding.copied().next().ok_or_else(|| unsupported_shape(supported))
 }
 
 /// Like [`accept_plain`], for the documents of `/api` and of built-in group versions.
@@ -162,7 +169,7 @@ pub fn accept_aggregated(header: Option<&str>) -> Option<Encoding> {
     entries(header?).iter().find_map(|entry| {
         let encoding = document_encodings().iter().find(|encoding| entry.names(**encoding))?;
         match (entry.as_kind, entry.group, entry.version) {
-            ("", ..) => Some(None),
+            _ if !entry.converts => Some(None),
             ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Some(*encoding)),
             _ => None,
         }
@@ -193,11 +200,23 @@ pub fn check_route(
     }
 }
 
-/// Returns whether the client accepts one of the media types. As in go-restful, parameters do not count.
+/// Like [`check_route`] for the log of a container, which is text.
+pub fn check_log_route(header: Option<&str>, supported: &[Encoding]) -> Result<(), Failure> {
+    let mut media_types: SmallVec<[&str; 5]> = smallvec::smallvec!["text/plain"];
+    media_types.extend(supported.iter().map(|encoding| encoding.media_type()));
+    if accepts(header, &media_types) {
+        return Ok(());
+    }
+    Err(no_representation(&media_types.join(", ")))
+}
+
+/// Returns whether the client accepts one of the media types. As in go-restful, parameters do not count. An empty
+/// header accepts all, an empty part of one nothing.
 fn accepts(header: Option<&str>, media_types: &[&str]) -> bool {
-    header.unwrap_or("*/*").split(',').any(|entry| {
+    let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
+    header.split(',').any(|entry| {
         let media = entry.split(';').next().unwrap_or_default().trim();
-        matches!(media, "*/*" | "") || media_types.contains(&media)
+        media == "*/*" || media_types.contains(&media)
     })
 }
 
@@ -219,7 +238,7 @@ fn choose(
         let wanted = supported.iter().find(|encoding| entry.names(**encoding));
         let Some(&encoding) = wanted else { continue };
         let shape = match (entry.as_kind, entry.group, entry.version) {
-            ("", ..) => Shape::Object,
+            ("", "", "") => Shape::Object,
             ("Table", "meta.k8s.io", "v1" | "v1beta1") => Shape::Table,
             ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") => Shape::Partial,
             ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Shape::PartialList,
@@ -259,7 +278,7 @@ pub fn accept_component(header: Option<&str>, kind: &str) -> Result<ComponentFor
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     for entry in entries(header) {
         let encoding = match entry.media {
-            "text/plain" | "*/*" if entry.as_kind.is_empty() => return Ok(ComponentForm::Text),
+            "text/plain" | "*/*" if !entry.converts => return Ok(ComponentForm::Text),
             "application/json" => Encoding::Json,
             "application/yaml" => Encoding::Yaml,
             _ => continue,
@@ -333,12 +352,15 @@ fn entry(part: &str) -> Entry<'_> {
     let mut entry = Entry {
         media: words.next().unwrap_or_default(),
         quality: 1000,
+        converts: false,
         as_kind: "",
         group: "",
         version: "",
     };
     for (name, value) in words.filter_map(|word| word.split_once('=')) {
-        match name.trim() {
+        let name = name.trim();
+        entry.converts |= matches!(name, "as" | "g" | "v");
+        match name {
             "q" => {
                 let quality: f32 = value.trim().parse().unwrap_or(0.0);
                 entry.quality = (quality.clamp(0.0, 1.0) * 1000.0) as u32;

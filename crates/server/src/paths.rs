@@ -11,6 +11,7 @@ use crate::health_checks;
 use crate::metrics::{self, RequestLabels};
 use crate::metrics_page;
 use crate::negotiate::{self, Encoding};
+use crate::open_api;
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
@@ -18,7 +19,6 @@ use bytes::Bytes;
 use http::{Method, header};
 use keelson_meta::{Failure, Status, Str, Value, value};
 use keelson_schema::json;
-use keelson_schema::openapi::OpenApi;
 use std::sync::Arc;
 
 /// Responds to a request for a non-resource path.
@@ -47,7 +47,7 @@ pub(crate) async fn answer(
         ["version"] => version(app, head),
         ["openapi", rest @ ..] => {
             only_get(head)?;
-            openapi(app, head, rest).await
+            open_api::answer(app, head, rest).await
         }
         [".well-known", "openid-configuration"] => openid_configuration(app, head),
         ["openid", "v1", "jwks"] => key_set(app, head),
@@ -306,129 +306,4 @@ fn index(app: &App) -> Reply {
     paths.sort();
     let paths: Vec<Value> = paths.into_iter().map(Value::from).collect();
     respond::indented(200, &value!({"paths": (paths)}))
-}
-
-/// Accepted, but the response is JSON.
-const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
-const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-
-/// Responds with `/openapi/v2`, `/openapi/v3` and the documents below it. Documents are generated on request,
-/// and concurrent responses share them.
-async fn openapi(app: &Arc<App>, head: &RequestHead, rest: &[&str]) -> Result<Reply, Failure> {
-    let accept = head.header(header::ACCEPT).unwrap_or_default();
-    match rest {
-        ["v2"] => {
-            let Some(is_protobuf) = accepts_v2(accept) else { return Ok(not_acceptable()) };
-            let (name, media_type) =
-                if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
-            // The v2 document changes if one of the v3 documents does.
-            let hash = OpenApi::hash_of(app.registry.open_api_index().hash.as_bytes());
-            let name = format!("{name} {hash}");
-            let shared = app.clone();
-            let make = move || {
-                let registry = &shared.registry;
-                Some(registry.api().documents(&registry.catalogue, |documents| match is_protobuf {
-                    true => documents.v2_document_protobuf(),
-                    false => documents.v2_document(),
-                }))
-            };
-            let text = app.state.documents.text(&name, make).await.unwrap_or_default();
-            Ok(tagged(head, text, media_type, &hash, false))
-        }
-        ["v3"] => {
-            let index = app.registry.open_api_index();
-            Ok(tagged(head, index.text, "text/plain; charset=utf-8", &index.hash, false))
-        }
-        ["v3", path @ ..] => {
-            if !accepts(accept, &["application/json", V3_PROTOBUF]) {
-                return Ok(not_acceptable());
-            }
-            // `apis/GROUP/VERSION`
-            let group = path.get(1).copied().unwrap_or_default().to_owned();
-            let path = path.join("/");
-            let api = app.registry.api();
-            let catalogue = &app.registry.catalogue;
-            let hash = api.documents_of(catalogue, &group, |documents| documents.v3_hash(&path));
-            let named = head.query.get("hash");
-            if named.is_some_and(|named| named != hash) {
-                let mut reply = respond::with_body(301, "application/json", Body::empty());
-                let location = format!("/openapi/v3/{path}?hash={hash}");
-                if let Ok(location) = http::HeaderValue::from_str(&location) {
-                    reply.headers_mut().insert(header::LOCATION, location);
-                }
-                return Ok(reply);
-            }
-            let name = format!("{path} {hash}");
-            let shared = app.clone();
-            let make = move || {
-                let registry = &shared.registry;
-                let (api, catalogue) = (registry.api(), &registry.catalogue);
-                api.documents_of(catalogue, &group, |documents| documents.v3_document(&path))
-            };
-            match app.state.documents.text(&name, make).await {
-                Some(text) => Ok(tagged(head, text, "application/json", &hash, named.is_some())),
-                None => {
-                    let mut reply = respond::no_content();
-                    *reply.status_mut() = http::StatusCode::NOT_FOUND;
-                    Ok(reply)
-                }
-            }
-        }
-        _ => Ok(respond::no_such_page()),
-    }
-}
-
-/// Returns whether the v2 document is sent as protobuf, or `None` if no supported encoding is accepted.
-fn accepts_v2(accept: &str) -> Option<bool> {
-    if accept.contains("com.github.proto-openapi.spec.v2") {
-        return Some(true);
-    }
-    accepts(accept, &["application/json"]).then_some(false)
-}
-
-/// Returns whether an Accept header allows one of these media types; an empty header allows all.
-fn accepts(accept: &str, media_types: &[&str]) -> bool {
-    accept.trim().is_empty()
-        || accept.split(',').any(|entry| {
-            let entry = entry.split(';').next().unwrap_or_default().trim();
-            matches!(entry, "*/*" | "application/*") || media_types.contains(&entry)
-        })
-}
-
-/// Returns the 406 of OpenAPI documents, which has no body.
-fn not_acceptable() -> Reply {
-    let mut reply = respond::no_content();
-    *reply.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
-    reply.headers_mut().insert(header::VARY, http::HeaderValue::from_static("Accept"));
-    reply
-}
-
-/// Responds with a document and its ETag, or 304 if the client has it. `keep` makes it cacheable for ever.
-fn tagged(
-    head: &RequestHead,
-    text: Bytes,
-    media_type: &'static str,
-    hash: &str,
-    keep: bool,
-) -> Reply {
-    let tag = format!("\"{hash}\"");
-    let given = head.header(header::IF_NONE_MATCH);
-    let known = given.is_some_and(|given| given.trim() == "*" || given.contains(&tag));
-    let mut reply = if known {
-        let mut reply = respond::no_content();
-        *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
-        reply
-    } else {
-        respond::with_body(200, media_type, Body::Whole(Some(text)))
-    };
-    let headers = reply.headers_mut();
-    if let Ok(tag) = http::HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
-    headers.insert(header::VARY, http::HeaderValue::from_static("Accept"));
-    if keep {
-        let forever = http::HeaderValue::from_static("public, immutable");
-        headers.insert(header::CACHE_CONTROL, forever);
-    }
-    reply
 }

@@ -3,6 +3,7 @@
 use keelson_auth::{Selectors, off_worker};
 use keelson_meta::field_selector::{self, FieldSelector};
 use keelson_meta::go_numbers::parse_uint;
+use keelson_meta::object_meta::validate_field_manager;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
@@ -18,6 +19,9 @@ use std::time::Duration;
 
 /// Most bytes of a field manager's name.
 const FIELD_MANAGER_BYTES_MAX: usize = 128;
+
+/// Why a list or watch with a continue token has no resourceVersionMatch.
+const MATCH_WITH_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
 
 /// The query parameters of a URL, in order.
 #[derive(Clone, Debug, Default)]
@@ -133,12 +137,19 @@ impl Query {
         }
     }
 
+    /// Checks what does not depend on the state of the store, and returns the selectors.
+    pub fn check_list_options(&self) -> Result<(Selector, FieldSelector), Failure> {
+        self.timeout()?;
+        self.number("limit")?;
+        let selectors = self.selectors()?;
+        self.check_list()?;
+        Ok(selectors)
+    }
+
     /// Parses the options of list and deletecollection.
     pub fn list_options(&self) -> Result<ListOptions, Failure> {
-        self.timeout()?;
+        let (labels, fields) = self.check_list_options()?;
         let limit = self.number("limit")?.unwrap_or(0).max(0);
-        let (labels, fields) = self.selectors()?;
-        self.check_list()?;
         let continue_text = self.text("continue");
         let resource_version = self.text("resourceVersion");
         let matching = self.text("resourceVersionMatch");
@@ -156,9 +167,9 @@ impl Query {
         let freshness = match (resource_version, matching) {
             ("", _) => Freshness::Latest,
             ("0", _) => Freshness::Any,
-            (text, "Exact") => Freshness::Exact(list_revision(text)?),
+            (text, "Exact") => exactly(list_revision(text)?),
             // With a limit and without resourceVersionMatch, the revision is exact.
-            (text, "") if limit > 0 => Freshness::Exact(list_revision(text)?),
+            (text, "") if limit > 0 => exactly(list_revision(text)?),
             (text, _) => Freshness::NotOlderThan(list_revision(text)?),
         };
         // kube-apiserver serves reads at revision 0 from its cache, without a limit.
@@ -170,46 +181,64 @@ impl Query {
     /// Validates combinations of list parameters (apimachinery `internalversion/validation`).
     fn check_list(&self) -> Result<(), Failure> {
         let mut errors = ErrorList::new();
-        let (matching, version) = (self.text("resourceVersionMatch"), self.text("resourceVersion"));
-        let path = Path::new("resourceVersionMatch");
-        let is_watch = self.is_watch();
-        if self.get("sendInitialEvents").is_some() {
-            self.check_initial_events(is_watch, &mut errors);
-            return errors.into_result("meta.k8s.io", "ListOptions", "");
-        }
-        if !matching.is_empty() {
-            if is_watch {
-                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
-                           provided";
-                errors.push(FieldError::forbidden(&path, why));
-                if matching != "NotOlderThan" {
-                    let valid = ["NotOlderThan"];
-                    errors.push(FieldError::not_supported(&path, matching, &valid));
-                }
-                return errors.into_result("meta.k8s.io", "ListOptions", "");
-            }
-            if version.is_empty() {
-                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+        if self.is_watch() {
+            self.check_watch_match(&mut errors);
+        } else {
+            self.check_list_match(&mut errors);
+            if self.get("sendInitialEvents").is_some() {
+                let path = Path::new("sendInitialEvents");
+                let why = "sendInitialEvents is forbidden for list";
                 errors.push(FieldError::forbidden(&path, why));
             }
-            if !self.text("continue").is_empty() {
-                let why = "resourceVersionMatch is forbidden when continue is provided";
-                errors.push(FieldError::forbidden(&path, why));
-            }
-            if !matches!(matching, "Exact" | "NotOlderThan") {
-                let valid = ["Exact", "NotOlderThan", ""];
-                errors.push(FieldError::not_supported(&path, matching, &valid));
-            }
-            if matching == "Exact" && version == "0" {
-                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(FieldError::forbidden(&path, why));
-            }
-        }
-        if is_watch && !self.text("continue").is_empty() {
-            let why = "resourceVersionMatch is forbidden when continue is provided";
-            errors.push(FieldError::forbidden(&path, why));
         }
         errors.into_result("meta.k8s.io", "ListOptions", "")
+    }
+
+    fn check_list_match(&self, errors: &mut ErrorList) {
+        let (matching, version) = (self.text("resourceVersionMatch"), self.text("resourceVersion"));
+        let path = Path::new("resourceVersionMatch");
+        if matching.is_empty() {
+            return;
+        }
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            errors.push(FieldError::forbidden(&path, why));
+        }
+        if !self.text("continue").is_empty() {
+            errors.push(FieldError::forbidden(&path, MATCH_WITH_CONTINUE));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            let valid = ["Exact", "NotOlderThan", ""];
+            errors.push(FieldError::not_supported(&path, matching, &valid));
+        }
+        if matching == "Exact" && version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.push(FieldError::forbidden(&path, why));
+        }
+    }
+
+    fn check_watch_match(&self, errors: &mut ErrorList) {
+        let matching = self.text("resourceVersionMatch");
+        let has_initial_events = self.get("sendInitialEvents").is_some();
+        let path = Path::new("resourceVersionMatch");
+        if has_initial_events && matching != "NotOlderThan" {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(FieldError::forbidden(&path, why));
+            if matching.is_empty() {
+                return;
+            }
+        }
+        if !has_initial_events && !matching.is_empty() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
+                       provided";
+            errors.push(FieldError::forbidden(&path, why));
+        }
+        if !matches!(matching, "" | "NotOlderThan") {
+            errors.push(FieldError::not_supported(&path, matching, &["NotOlderThan"]));
+        }
+        if !self.text("continue").is_empty() {
+            errors.push(FieldError::forbidden(&path, MATCH_WITH_CONTINUE));
+        }
     }
 
     /// Returns whether a watch begins with the state of all objects.
@@ -217,28 +246,10 @@ impl Query {
         self.flag("sendInitialEvents") == Some(true)
     }
 
-    fn check_initial_events(&self, is_watch: bool, errors: &mut ErrorList) {
-        let path = Path::new("sendInitialEvents");
-        let matching = self.text("resourceVersionMatch");
-        if !is_watch {
-            errors.push(FieldError::forbidden(&path, "sendInitialEvents is forbidden for list"));
-            return;
-        }
-        let rule = Path::new("resourceVersionMatch");
-        if matching.is_empty() {
-            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(FieldError::forbidden(&rule, why));
-        } else if matching != "NotOlderThan" {
-            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(FieldError::forbidden(&rule, why));
-            errors.push(FieldError::not_supported(&rule, matching, &["NotOlderThan"]));
-        }
-    }
-
     /// Returns which of the objects of a list are selected, for objects that are computed. Only name and
     /// namespace are selectable fields.
     pub fn computed_selection(&self) -> Result<impl Fn(&Object) -> bool + use<>, Failure> {
-        let (labels, fields) = self.selectors()?;
+        let (labels, fields) = self.check_list_options()?;
         let is_known = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
         if let Some(term) = fields.terms().iter().find(|term| !is_known(&term.field)) {
             return Err(Status::bad_request(field_selector::not_known(&term.field)));
@@ -254,10 +265,7 @@ impl Query {
 
     /// Parses the options of watch.
     pub fn watch_options(&self) -> Result<WatchOptions, Failure> {
-        self.timeout()?;
-        self.number("limit")?;
-        let (labels, fields) = self.selectors()?;
-        self.check_list()?;
+        let (labels, fields) = self.check_list_options()?;
         let start = match self.text("resourceVersion") {
             "" => WatchStart::Latest,
             "0" => WatchStart::Any,
@@ -287,11 +295,6 @@ impl Query {
 
     /// Parses the options of `pods/NAME/log`.
     pub fn log_options(&self) -> Result<LogOptions, Failure> {
-        // Unlike other numbers, empty ones are absent.
-        let number = |name: &str| match self.text(name) {
-            "" => Ok(None),
-            _ => self.number(name),
-        };
         let since_time = match self.text("sinceTime") {
             "" | "null" => None,
             text => {
@@ -304,13 +307,13 @@ impl Query {
             container: self.text("container").into(),
             follow: is_set("follow"),
             previous: is_set("previous"),
-            since_seconds: number("sinceSeconds")?,
+            since_seconds: self.number("sinceSeconds")?,
             since_time,
             timestamps: is_set("timestamps"),
-            tail_lines: number("tailLines")?,
-            limit_bytes: number("limitBytes")?,
+            tail_lines: self.number("tailLines")?,
+            limit_bytes: self.number("limitBytes")?,
             is_unverified: is_set("insecureSkipTLSVerifyBackend"),
-            stream: self.get("stream").filter(|stream| !stream.is_empty()).map(Str::new),
+            stream: self.get("stream").map(Str::new),
         })
     }
 
@@ -342,14 +345,7 @@ impl Query {
     ) -> Result<WriteOptions, Failure> {
         let force = self.flag("force").unwrap_or(false);
         let manager = self.text("fieldManager");
-        let path = Path::new("fieldManager");
-        if manager.len() > FIELD_MANAGER_BYTES_MAX {
-            errors.push(FieldError::too_long(&path, FIELD_MANAGER_BYTES_MAX));
-        }
-        if let Some((i, c)) = manager.char_indices().find(|(_, c)| !is_printable(*c)) {
-            let why = format!("invalid character U+{:04X} (at position {i})", c as u32);
-            errors.push(FieldError::invalid(&path, manager, &why));
-        }
+        errors.extend(validate_field_manager(manager, &Path::new("fieldManager")));
         let dry_run = self.dry_run(&mut errors);
         let field_validation = self.field_validation(&mut errors);
         errors.into_result("meta.k8s.io", kind, "")?;
@@ -398,8 +394,9 @@ pub(crate) fn is_escaped_well(text: &str) -> bool {
     })
 }
 
-fn is_printable(c: char) -> bool {
-    !c.is_control() && c != '\u{fffd}'
+/// Returns the freshness of a list at a revision; one that is 0 in another spelling (`00`) is the latest.
+fn exactly(revision: Revision) -> Freshness {
+    if revision.0 == 0 { Freshness::Latest } else { Freshness::Exact(revision) }
 }
 
 /// Parses the resourceVersion of a get or watch.

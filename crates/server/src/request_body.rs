@@ -30,6 +30,11 @@ impl RequestBody {
         RequestBody { incoming: Some(incoming), awaits_continue }
     }
 
+    /// Returns no body.
+    pub fn empty() -> RequestBody {
+        RequestBody { incoming: None, awaits_continue: false }
+    }
+
     /// Reads the whole body. Fails with 413 beyond `bytes_max`. A body of one chunk, as most are, is not copied.
     /// The memory stays reserved in `bodies` until the returned permit is dropped.
     pub async fn read(

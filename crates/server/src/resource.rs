@@ -26,8 +26,8 @@ use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Map, Reason, Status, value};
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
-    Answer, Deleted, ScaleChange, Subresource, Target, WatchRefusal, WriteResponse, has_table,
-    scale_kind,
+    Answer, Deleted, ScaleChange, Subresource, Target, WatchRefusal, WriteResponse,
+    default_propagation_warnings, has_table, scale_kind,
 };
 use keelson_resources::api_table::Source;
 use keelson_schema::Schema;
@@ -94,10 +94,14 @@ pub(crate) fn check_verb(
     if is_proxy && (head.method == Method::HEAD || head.method == Method::OPTIONS) {
         return Ok(());
     }
-    if head.method == Method::HEAD {
+    let is_custom = resolved.endpoint.source == Source::Custom;
+    if is_custom && matches!(verb, Verb::Method(_)) {
+        return Err(Status::method_not_supported(&resolved.resource(), ""));
+    }
+    // Custom resources have no routes of their own, and HEAD has the verb of GET.
+    if head.method == Method::HEAD && !is_custom {
         return Err(Status::method_not_allowed());
     }
-    let is_custom = resolved.endpoint.source == Source::Custom;
     let is_change = matches!(verb, Verb::Update | Verb::Patch);
     if is_custom && !on_object && is_change && resolved.sub.is_none() {
         return Err(Status::bad_request("name must be provided"));
@@ -126,20 +130,27 @@ pub(crate) fn check_verb(
     if allowed { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
-/// Fails with 406 if the client accepts no encoding of a built-in resource. The error for custom resources
-/// comes later, as upstream.
+/// Fails with 415 if the media type of a patch is none, and with 406 if the client accepts no encoding of a built-in
+/// resource. The errors for custom resources come later, as upstream.
 pub(crate) fn check_accepted(
     head: &RequestHead,
     verb: Verb,
     resolved: &ResolvedRoute<'_>,
 ) -> Result<(), Failure> {
+    let accepted = head.header(header::ACCEPT);
+    if resolved.class() == Some(SubresourceClass::Log) {
+        return negotiate::check_log_route(accepted, negotiate::supported_encodings(head.cbor));
+    }
     let is_connection = resolved.class().is_some_and(SubresourceClass::is_connection);
     if is_connection || resolved.endpoint.source == Source::Custom {
         return Ok(());
     }
+    if verb == Verb::Patch {
+        patch_form(head)?;
+    }
     let supported = negotiate::supported_encodings(head.cbor);
     let streams = matches!(verb, Verb::List | Verb::Watch);
-    negotiate::check_route(head.header(header::ACCEPT), supported, streams)
+    negotiate::check_route(accepted, supported, streams)
 }
 
 /// Returns whether a request for a custom resource lacks the namespace that its verb requires. Upstream responds
@@ -200,7 +211,8 @@ async fn watch(
     let media_type =
         negotiate::accept_stream(accepted.encoding, negotiate::supported_encodings(head.cbor));
     // Table options are checked before the stream begins.
-    let view = View::new(app, head, accepted, target, None)?;
+    let view = View::new(app, head, accepted, target, None);
+    view.check_table_options()?;
     let timeout = head.query.timeout()?;
     let session = match app.registry.watch(permit, target, &options).await {
         Ok(session) => session,
@@ -328,7 +340,7 @@ impl<'a> Call<'a> {
             } else {
                 head.accepted_without_tables()?
             };
-        let view = View::new(app, head, accepted, target, schema_override)?;
+        let view = View::new(app, head, accepted, target, schema_override);
         Ok(Call { app, head, permit, target, part, view })
     }
 
@@ -385,13 +397,10 @@ impl<'a> Call<'a> {
 
     async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {
         let is_custom = self.target.kind.source == Source::Custom;
-        let (patch, options) = match read_patch(self.head, body) {
-            Ok((patch, _)) if is_custom && patch.form == PatchForm::Strategic => {
-                return Err(no_strategic_patch());
-            }
-            Err(failure) if is_custom && failure.code == 415 => return Err(no_strategic_patch()),
-            read => read?,
-        };
+        if is_custom && matches!(patch_form(self.head), Err(_) | Ok(PatchForm::Strategic)) {
+            return Err(no_strategic_patch());
+        }
+        let (patch, options) = read_patch(self.head, body)?;
         request_object::record_patch(self.head, &patch);
         let span = keelson_traces::current();
         span.event("Recorded the audit event");
@@ -447,8 +456,10 @@ impl<'a> Call<'a> {
                 });
                 respond::status(self.head, 200, self.view.accepted.encoding, status)
             }
-            Deleted::Gone(obj) | Deleted::Waiting(obj) => {
-                self.view.reply(200, target, &Answer::Object(obj))?
+            Deleted::Gone(obj) => self.view.reply(200, target, &Answer::Object(obj))?,
+            Deleted::Waiting(obj) => {
+                let code = if options.wants_dependents_deleted() { 202 } else { 200 };
+                self.view.reply(code, target, &Answer::Object(obj))?
             }
         };
         respond::warn(&mut reply, &warnings);
@@ -469,9 +480,13 @@ impl<'a> Call<'a> {
     }
 
     async fn delete_collection(&self, body: Bytes) -> Result<Reply, Failure> {
-        let list = self.head.query.list_options()?;
+        // As upstream: what the list says of itself, the options of the deletion, where the list begins.
+        self.head.query.check_list_options()?;
         let format = delete_format(self.head, &body)?;
         let options = delete_options::read(self.head, &body, format)?;
+        let list = self.head.query.list_options().map_err(|failure| {
+            failure.with_warnings(default_propagation_warnings(self.target, &options))
+        })?;
         let registry = &self.app.registry;
         let mut warnings = vec![];
         let deleted =
@@ -507,18 +522,23 @@ impl<'a> Call<'a> {
 
 /// Parses the patch in a body, by its media type, and its options.
 fn read_patch(head: &RequestHead, body: Bytes) -> Result<(Patch, WriteOptions), Failure> {
+    let form = patch_form(head)?;
+    let user_agent = head.header(header::USER_AGENT).unwrap_or_default();
+    let options = head.query.patch_options(form.is_apply(), user_agent)?;
+    Ok((Patch { form, body }, options))
+}
+
+/// Returns the form of a patch that the media type of the body names, or 415.
+fn patch_form(head: &RequestHead) -> Result<PatchForm, Failure> {
     let media = head.header(header::CONTENT_TYPE).unwrap_or_default();
-    let form = match media.split(';').next().unwrap_or_default().trim() {
+    Ok(match media.split(';').next().unwrap_or_default().trim() {
         "application/json-patch+json" => PatchForm::Json,
         "application/merge-patch+json" => PatchForm::Merge,
         "application/strategic-merge-patch+json" => PatchForm::Strategic,
         "application/apply-patch+yaml" => PatchForm::ApplyYaml,
         "application/apply-patch+cbor" if head.cbor => PatchForm::ApplyCbor,
         _ => return Err(unsupported_patch()),
-    };
-    let user_agent = head.header(header::USER_AGENT).unwrap_or_default();
-    let options = head.query.patch_options(form.is_apply(), user_agent)?;
-    Ok((Patch { form, body }, options))
+    })
 }
 
 /// Returns the 415 for a strategic merge patch of a custom resource.

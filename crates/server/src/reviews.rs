@@ -47,11 +47,11 @@ pub(crate) async fn answer(
     let computed = computed.ok_or_else(Status::method_not_allowed)?;
     match verb {
         Verb::Get => {
-            let view = View::computed(app, head, head.accepted()?, &schema)?;
+            let view = View::computed(app, head, head.accepted()?, &schema);
             view.reply_computed(&computed.get(registry, &resolved.route.name).await?)
         }
         Verb::List => {
-            let view = View::computed(app, head, head.accepted()?, &schema)?;
+            let view = View::computed(app, head, head.accepted()?, &schema);
             let is_selected = head.query.computed_selection()?;
             let mut objects = computed.list(registry).await?;
             objects.retain(is_selected);

@@ -29,8 +29,8 @@ pub(crate) struct View {
     list_kind: Str,
     /// Printer columns of a custom resource.
     columns: Option<Arc<tables::CustomColumns>>,
-    /// The `includeObject` of a table.
-    include: Include,
+    /// The `includeObject` of a table, or why it is invalid: upstream says so after all other errors.
+    include: Result<Include, Failure>,
     /// Whether JSON is indented.
     pub is_pretty: bool,
     /// Whether the objects are custom resources.
@@ -64,23 +64,22 @@ impl Include {
 }
 
 impl View {
-    /// Creates a view. Fails with 400 for invalid table options. `schema_override` is the schema of the response,
-    /// if it differs from that of the objects.
+    /// Creates a view. `schema_override` is the schema of the response, if it differs from that of the objects.
     pub fn new(
         app: &Arc<App>,
         head: &RequestHead,
         accepted: Accepted,
         target: &Target,
         schema_override: Option<&Schema>,
-    ) -> Result<View, Failure> {
-        let include = Include::read(head, accepted)?;
+    ) -> View {
+        let include = Include::read(head, accepted);
         let (app, schema) =
             (app.clone(), schema_override.unwrap_or_else(|| target.schema()).clone());
         let list_kind = target.kind.list_kind.clone();
         let columns =
             if schema_override.is_none() { target.kind.columns(&target.version) } else { None };
         let (is_custom, is_pretty) = (target.kind.source == Source::Custom, head.pretty());
-        Ok(View { app, accepted, schema, list_kind, columns, include, is_pretty, is_custom })
+        View { app, accepted, schema, list_kind, columns, include, is_pretty, is_custom }
     }
 
     /// Creates a view of objects that are computed for the request.
@@ -89,17 +88,22 @@ impl View {
         head: &RequestHead,
         accepted: Accepted,
         schema: &Schema,
-    ) -> Result<View, Failure> {
-        Ok(View {
+    ) -> View {
+        View {
             app: app.clone(),
             accepted,
             schema: schema.clone(),
             list_kind: Str::from(format!("{}List", schema.gvk.kind)),
             columns: None,
-            include: Include::read(head, accepted)?,
+            include: Include::read(head, accepted),
             is_pretty: head.pretty(),
             is_custom: false,
-        })
+        }
+    }
+
+    /// Fails with 400 for invalid options of a table.
+    pub fn check_table_options(&self) -> Result<(), Failure> {
+        self.include.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
@@ -177,6 +181,7 @@ impl View {
 
     /// Creates the response with one object.
     pub fn reply(&self, code: u16, target: &Target, answer: &Answer) -> Result<Reply, Failure> {
+        self.check_table_options()?;
         let encoding = self.accepted.encoding;
         if let Answer::Entry(entry) = answer
             && self.is_stored_text(target)
@@ -275,7 +280,7 @@ impl View {
         if !conditions.is_empty() {
             row.insert("conditions", conditions);
         }
-        let object = match self.include {
+        let object = match self.include.as_ref().unwrap_or(&Include::Metadata) {
             Include::None => Value::Null,
             Include::Metadata => {
                 let mut partial = self.partial(obj.clone());
@@ -344,6 +349,7 @@ impl View {
 impl View {
     /// Returns the response of an object that is computed.
     pub fn reply_computed(&self, obj: &Object) -> Result<Reply, Failure> {
+        self.check_table_options()?;
         let text = match self.accepted.shape {
             Shape::Table => to_json(&self.table(Map::new(), vec![self.row(obj, None)], true)),
             _ => computed_text(&self.app, self.accepted, &self.schema, obj.clone())?,
@@ -360,6 +366,7 @@ impl View {
 
     /// Returns the response of a list of objects that are computed.
     pub fn reply_computed_list(&self, objects: Vec<Object>) -> Result<Reply, Failure> {
+        self.check_table_options()?;
         let Accepted { encoding, shape, .. } = self.accepted;
         let kind = match shape {
             Shape::Table => {

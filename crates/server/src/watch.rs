@@ -341,6 +341,9 @@ impl Stream {
         let mut obj = keelson_meta::Object::new();
         obj.root.insert("metadata", metadata);
         // An object with only metadata is valid for every kind.
+        if let Some(fill) = self.target.kind.strategy.fill_bookmark {
+            fill(&mut obj);
+        }
         let text = match self.view.accepted.shape {
             Shape::Object => self.view.accepted.encoding.object(schema, &obj),
             Shape::Table => Ok(self.view.event_table(&obj, None, std::mem::take(&mut out.first))),

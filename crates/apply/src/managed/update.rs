@@ -3,6 +3,7 @@
 use super::{BEFORE_FIRST_APPLY, InvalidEntry, Managers, Operation, Scope, UNMANAGED};
 use super::{new_manager, reconcile_all, remove_changed_fields};
 use crate::fields::equal_values;
+use crate::typed;
 use keelson_meta::{Map, Object, Str, Value};
 
 /// Bytes of a manager name that is derived from the user agent.
@@ -12,7 +13,8 @@ const NAME_BYTES_MAX: usize = 128;
 /// RFC 3339 with seconds.
 ///
 /// A client may replace the entries, or reset them with `[]` or `[{}]`, except through a subresource. A stored object
-/// without entries stays without. An object loses its entries when an item of a keyed list lacks its keys.
+/// without entries stays without. An object loses its entries when an item of a keyed list lacks its keys, and a custom
+/// resource when the old or the new object has a value of another type than its schema.
 pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>, new: &mut Object) {
     let empty = Object::new();
     let live = old.unwrap_or(&empty);
@@ -32,7 +34,7 @@ pub(crate) fn track_before_apply(scope: &Scope<'_>, now: &str, live: &Object) ->
 }
 
 /// Moves the changed fields to `manager` from all others. Returns false when the new object has list items without
-/// keys, so that its fields cannot be tracked.
+/// keys or values of another type, so that its fields cannot be tracked.
 fn record_update(
     scope: &Scope<'_>,
     managers: &mut Managers,
@@ -40,6 +42,10 @@ fn record_update(
     now: &str,
     (old, new): (&Object, &Object),
 ) -> bool {
+    let has_types = |obj: &Object| typed::has_types(scope.schema, &obj.root);
+    if scope.schema.types.is_custom_resource() && !(has_types(old) && has_types(new)) {
+        return false;
+    }
     reconcile_all(scope, managers, old);
     // A forced change has no conflicts.
     let comparison =

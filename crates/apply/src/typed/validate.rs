@@ -20,8 +20,15 @@ pub fn validate(schema: &Schema, value: &Value) -> Result<(), ValidationErrors> 
     Err(ValidationErrors(errors(schema, &value.clone().sorted())))
 }
 
+/// Returns whether all values have the types of their fields. Unknown fields and duplicate items do not count.
+pub fn has_types(schema: &Schema, object: &Map) -> bool {
+    let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![], types_only: true };
+    walk.members(schema.root(), object);
+    walk.errors.is_empty()
+}
+
 fn errors(schema: &Schema, value: &Value) -> Vec<ValidationError> {
-    let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![] };
+    let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![], types_only: false };
     match value {
         Value::Object(map) => walk.members(schema.root(), map),
         Value::Null => {}
@@ -34,6 +41,8 @@ struct Walk<'t> {
     types: &'t Types,
     path: Vec<Element>,
     errors: Vec<ValidationError>,
+    /// Whether unknown fields, duplicate items and missing keys are no errors.
+    types_only: bool,
 }
 
 impl<'t> Walk<'t> {
@@ -52,7 +61,7 @@ impl<'t> Walk<'t> {
                     self.value(&field.shape, value);
                     self.path.pop();
                 }
-                None if allows_unknown(of) => {}
+                None if self.types_only || allows_unknown(of) => {}
                 None => {
                     self.path.push(Element::Field(name.clone()));
                     self.report("field not declared in schema".to_owned());
@@ -96,14 +105,14 @@ impl<'t> Walk<'t> {
         let (elements, error) = self.elements(list, items);
         let is_duplicate = duplicates(&elements);
         for ((item, element), is_duplicate) in items.iter().zip(elements).zip(is_duplicate) {
-            if is_duplicate && list.kind != ListKind::Atomic {
+            if is_duplicate && !self.types_only && list.kind != ListKind::Atomic {
                 self.report(format!("duplicate entries for key {element}"));
             }
             self.path.push(element);
             self.value(&list.item, item);
             self.path.pop();
         }
-        if let Some(message) = error {
+        if let Some(message) = error.filter(|_| !self.types_only) {
             self.report(message);
         }
     }

@@ -165,3 +165,34 @@ fn discovery_says_what_the_server_behind_serves() {
     assert_eq!(version["resources"][0]["resource"], "things");
     world.front.stop();
 }
+
+#[test]
+fn open_api_documents_describe_what_the_server_behind_serves() {
+    let world = World::start();
+    let client = world.client();
+    const V3: &str = "apis/behind.example/v1";
+    let index = client.poll("/openapi/v3", |answer| answer.body["paths"][V3].is_object()).body;
+    let url = index["paths"][V3]["serverRelativeURL"].as_str().expect("a URL");
+    assert!(url.starts_with("/openapi/v3/apis/behind.example/v1?hash="), "{url}");
+    assert!(index["paths"]["apis/apps/v1"].is_object());
+    let document = client.get(url);
+    let schemas = &document.body["components"]["schemas"];
+    assert_eq!(schemas["example.behind.v1.Thing"]["type"], "object");
+    const LIST: &str = "/apis/behind.example/v1/namespaces/{namespace}/things";
+    let v2 = client.get("/openapi/v2").body;
+    let kind = &v2["paths"][LIST]["get"]["x-kubernetes-group-version-kind"]["kind"];
+    assert_eq!(kind, "Thing");
+    let list = &v2["definitions"]["example.behind.v1.ThingList"]["properties"];
+    // Both servers describe metadata alike: one type is enough.
+    let metadata = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+    assert_eq!(list["metadata"]["$ref"], metadata, "{list}");
+    assert!(v2["paths"]["/apis/apps/v1/deployments"].is_object());
+    let names = v2["definitions"].as_object().expect("definitions");
+    assert!(names.keys().all(|name| !name.ends_with("_v2")), "nothing is there twice");
+    // They go with the APIService.
+    assert_eq!(client.delete(&format!("{SERVICES}/v1.behind.example")).status, 200);
+    client.poll("/openapi/v3", |answer| answer.body["paths"][V3].is_null());
+    assert!(client.get("/openapi/v2").body["paths"][LIST].is_null());
+    assert_eq!(client.get(&format!("/openapi/v3/{V3}")).status, 404);
+    world.stop();
+}

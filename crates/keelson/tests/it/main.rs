@@ -71,6 +71,7 @@ mod preconditions;
 mod random;
 mod recorded;
 mod reference;
+mod request_corners;
 mod requirements;
 mod resources;
 mod restart;

@@ -110,7 +110,12 @@ fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
 
 /// Validates the fields that both kinds of policies share: `failurePolicy`, `paramKind` and `matchConstraints`.
 fn constraints(spec: &Field<'_, '_>, mutating: bool, errors: &mut ErrorList) {
-    spec.field("failurePolicy").required_one_of(errors, &["Fail", "Ignore"]);
+    let policy = spec.field("failurePolicy");
+    if policy.is_set() {
+        policy.one_of(errors, &["Fail", "Ignore"]);
+    } else {
+        policy.required(errors, "");
+    }
     let kind = spec.field("paramKind");
     if kind.is_set() {
         param_kind(&kind, errors);
@@ -166,7 +171,9 @@ fn param_kind(at: &Field<'_, '_>, errors: &mut ErrorList) {
 fn variables(list: &Field<'_, '_>, expressions: &mut Expressions<'_>, errors: &mut ErrorList) {
     for variable in list.items() {
         let name = variable.field("name");
-        if name.not_empty(errors, "name is not specified") && !is_identifier(name.text()) {
+        if name.text().trim().is_empty() {
+            name.required(errors, "name is not specified");
+        } else if !is_identifier(name.text()) {
             name.invalid(errors, "must be a valid CEL identifier");
         }
         let text = variable.field("expression");

@@ -5,6 +5,7 @@ use super::members::at;
 use super::{defaults, internal_types, schema, selectable, set_condition, structural};
 use crate::admission::client_config;
 use crate::check::Field;
+use keelson_meta::printable::is_printable;
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
@@ -252,14 +253,6 @@ fn validate_deprecation_warning(
         );
         errors.push(invalid(field, warning, &why));
     }
-}
-
-/// Returns whether a character is printable, as Go's `unicode.IsPrint`: no white space except the space.
-fn is_printable(c: char) -> bool {
-    let is_invisible = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{10ffff}');
-    c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
 /// The error of selectable fields that all versions share without a shared schema.

@@ -2,6 +2,7 @@
 
 use crate::float_digits::ShortestDigits;
 use crate::json_text::compact;
+use crate::printable::is_printable;
 use crate::value::Value;
 
 /// Formats a value for a message: strings like Go's `%q`, scalars plain, others as JSON.
@@ -121,7 +122,10 @@ fn quote_in(text: &str, out: &mut String) {
             c if (c as u32) < 0x20 || c as u32 == 0x7f => {
                 out.push_str(&format!("\\x{:02x}", c as u32));
             }
-            c if c.is_control() || c == '\u{feff}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c if !is_printable(c) && (c as u32) < 0x1_0000 => {
+                out.push_str(&format!("\\u{:04x}", c as u32));
+            }
+            c if !is_printable(c) => out.push_str(&format!("\\U{:08x}", c as u32)),
             c => out.push(c),
         }
     }

@@ -62,7 +62,7 @@ impl Registry {
         if let Err(failure) = check_namespace(target, &mut obj) {
             return Err(failure.with_warnings(warnings));
         }
-        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        for name in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
             obj.metadata_mut().remove(name);
         }
         let input = NewObject { object: obj, managed: false, warnings };
@@ -426,6 +426,7 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     let metadata = obj.metadata_mut();
     metadata.insert("creationTimestamp", registry.clock.now().text());
     metadata.insert("uid", clock::uid(registry.clock.as_ref()));
+    metadata.remove("selfLink");
     if target.kind.has_status && !strategy.status_on_create && !new.options.keep_status {
         obj.root.remove("status");
     }

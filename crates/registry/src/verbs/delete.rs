@@ -24,7 +24,7 @@ const DELETIONS_MAX: usize = 32;
 /// The outcome of a deletion. Objects are in the version of the target.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// Deleted: the last state of the object.
+    /// Deleted: the last state of the object, with the resourceVersion of the deletion.
     Gone(Object),
     /// Marked for deletion: the object, which waits for its grace period or its finalizers.
     Waiting(Object),
@@ -66,7 +66,7 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<Deleted, Failure> {
         target.assert_covered(permit, "delete", "");
-        warn_of_default_propagation(target, options, warnings);
+        warnings.extend(default_propagation_warnings(target, options));
         self.delete_unchecked(permit, target, options, Some(warnings)).await
     }
 
@@ -204,8 +204,9 @@ impl Registry {
             Plan::Delete => {}
         }
         match self.remove(target, entry.modified()).await? {
-            Deletion::Done(_) => {
+            Deletion::Done(revision) => {
                 self.release(target, &obj).await;
+                obj.set_meta("resourceVersion", &revision.to_string());
                 Ok(Ok(Deleted::Gone(answer(obj))))
             }
             Deletion::Conflict(now) => {
@@ -216,6 +217,7 @@ impl Registry {
     }
 
     /// Deletes all objects that match, started in the order of their keys. Returns their state before the deletion.
+    /// Appends the warnings of each deletion to `warnings`.
     pub async fn delete_collection(
         &self,
         permit: &Permit,
@@ -225,7 +227,6 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<crate::List, Failure> {
         target.assert_covered_collection(permit, "deletecollection", &list.fields);
-        warn_of_default_propagation(target, options, warnings);
         if options.ignore_read_error && self.refuses_malformed_deletion() {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
@@ -233,6 +234,7 @@ impl Registry {
         // Upstream deletes page by page, so a failed conversion is answered as for a page.
         let limit = if list.limit == 0 { usize::MAX } else { list.limit };
         let page = self.list_unchecked(target, &ListOptions { limit, ..list.clone() }).await?;
+        warnings.extend(default_propagation_warnings(target, options));
         // Concurrent deletions share a sync to disk. With webhooks or policies, objects are deleted
         // one by one, because upstream stops at the first one that is refused.
         let deletions_max =
@@ -299,11 +301,10 @@ fn check_deletable(target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// Warns a client that does not set the propagation policy, for kinds whose default has surprised users.
-fn warn_of_default_propagation(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
-    if options.propagation.is_none() {
-        warnings.extend(target.kind.strategy.deletion_warning.map(Str::new_static));
-    }
+/// Returns the warning of a client that does not set the propagation policy, for kinds whose default has surprised users.
+pub fn default_propagation_warnings(target: &Target, options: &DeleteOptions) -> Vec<Str> {
+    let warning = target.kind.strategy.deletion_warning.filter(|_| options.propagation.is_none());
+    warning.map(Str::new_static).into_iter().collect()
 }
 
 /// Decides the next step, and changes the object if it is stored again.
@@ -327,6 +328,7 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
         Grace::None => None,
     };
     let policy = target.kind.strategy.garbage_collection;
+    let finalizers = obj.metadata().and_then(|metadata| metadata.get("finalizers")).cloned();
     let changed = set_propagation(obj, options.propagation, policy);
     let waits_for_finalizers = obj.finalizers().next().is_some();
     match graceful {
@@ -338,7 +340,13 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
             mark(obj, now, 0);
             Plan::Mark { then_delete: false }
         }
-        None => Plan::Delete,
+        None => {
+            // The answer is the object as it was stored.
+            if let Some(finalizers) = finalizers {
+                obj.metadata_mut().insert("finalizers", finalizers);
+            }
+            Plan::Delete
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use keelson_admission::{Operation, Stored};
 use keelson_auth::{Permit, long_work};
 use keelson_kinds::preserve;
 use keelson_kinds::strategy::{self, Strategy};
-use keelson_meta::{ErrorList, Failure, Object, Status, Str, names, owner_references};
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Status, Str, names, owner_references};
 use keelson_records::Entry;
 use keelson_resources::api_table::Source;
 use keelson_schema::decode::Decoded;
@@ -141,10 +141,11 @@ impl Registry {
         let creates = matches!(&updated, Ok(updated) if updated.managed)
             || target.kind.strategy.create_on_update;
         if !creates || subresource != Subresource::None {
-            return Err(updated
-                .err()
-                .filter(|s| s.code != 404)
-                .unwrap_or_else(|| target.not_found()));
+            return Err(match updated {
+                Ok(updated) => target.not_found().with_warnings(updated.warnings),
+                Err(failure) if failure.code != 404 => failure,
+                Err(_) => target.not_found(),
+            });
         }
         let mut updated = updated?;
         requested_version(&updated.object)?;
@@ -308,9 +309,10 @@ impl Registry {
         let kind = &target.kind;
         if completes_deletion(&kind.strategy, new, stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified()).await? {
-                Deletion::Done(revision) => {
+                Deletion::Done(_) => {
                     self.release(target, new).await;
-                    new.set_meta("resourceVersion", &revision.to_string());
+                    // The write itself was not stored: upstream answers with the version before it.
+                    new.set_meta("resourceVersion", &entry.modified().to_string());
                     let deleted = for_target(target, std::mem::take(new));
                     Outcome::Done(Answer::Object(deleted))
                 }
@@ -321,6 +323,10 @@ impl Registry {
             Subresource::None => self.claim(target, new, Some(stored), options.dry_run).await?,
             Subresource::Status | Subresource::Other(_) | Subresource::Action(_) => None,
         };
+        if !options.dry_run {
+            // As upstream, it is not stored, but a dry run shows it.
+            new.metadata_mut().remove("selfLink");
+        }
         let record = encode_record!(self, target, new)?;
         if entry.has_content_of(&record) && (options.dry_run || !self.is_stale(target).await?) {
             return Ok(Outcome::Done(Answer::Entry(entry.clone())));
@@ -485,8 +491,28 @@ fn validate(
     if subresource == Subresource::None {
         kind.validate_last(new, Some(old), &mut errors);
     }
-    kind.validate_custom(&target.version, new, Some(old), &mut errors);
+    let mut own = ErrorList::new();
+    kind.validate_custom(&target.version, new, Some(old), &mut own);
+    if subresource != Subresource::Status {
+        errors.extend(own);
+        return invalid(target, new, errors);
+    }
+    for error in own {
+        errors.push(named_within_status(error));
+    }
     invalid(target, new, errors)
+}
+
+/// Names the place in a message of the schema of a custom resource as upstream does for a status, which it validates by
+/// itself: `text in body`, not `status.text in body`. The field of the error stays whole.
+fn named_within_status(mut error: FieldError) -> FieldError {
+    if let Some(rest) = error.detail.strip_prefix("status")
+        && let Some((place, _)) = rest.split_once(" in body ")
+        && !place.contains(' ')
+    {
+        error.detail = rest.strip_prefix('.').unwrap_or(rest).to_owned();
+    }
+    error
 }
 
 /// Whether the update removes the last finalizer of an object that is being deleted, so that it is deleted now.
