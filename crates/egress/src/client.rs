@@ -36,6 +36,8 @@ const SHORT_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum long responses of one peer that are read or evaluated at once; further ones wait. A peer
 /// that sends long responses takes no more memory than these.
 const LONG_ANSWERS_MAX: usize = 4;
+/// Bytes of a piece of a response that is read.
+const PIECE_BYTES: usize = 64 * 1024;
 /// Maximum idle HTTP/1.1 connections to one peer.
 const IDLE_CONNECTIONS_MAX: usize = 32;
 /// Idle timeout of a pooled connection.
@@ -228,8 +230,7 @@ impl Client {
         bytes_max: usize,
         addrs: AddrPair,
     ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Cause> {
-        let mut first = Bytes::new();
-        let mut all = BytesMut::new();
+        let mut collected = Collected::default();
         let mut place = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| match hyper_cause(&error, Some(addrs)) {
@@ -237,7 +238,7 @@ impl Client {
                 other => other,
             })?;
             let Ok(data) = frame.into_data() else { continue };
-            let read = first.len() + all.len() + data.len();
+            let read = collected.len + data.len();
             if read > bytes_max {
                 return Err(Cause::TooLarge { bytes_max });
             }
@@ -245,16 +246,9 @@ impl Client {
                 let acquired = self.long_answers.clone().acquire_owned().await;
                 place = Some(acquired.map_err(|_| Cause::Closed)?);
             }
-            if first.is_empty() && all.is_empty() {
-                first = data;
-                continue;
-            }
-            if all.is_empty() {
-                all.extend_from_slice(&std::mem::take(&mut first));
-            }
-            all.extend_from_slice(&data);
+            collected.push(data);
         }
-        Ok((if all.is_empty() { first } else { all.freeze() }, place))
+        Ok((collected.into_bytes(), place))
     }
 
     /// Sends a request. If the peer did not process it, it is sent again over another connection.
@@ -471,5 +465,54 @@ async fn sweep(client: std::sync::Weak<Client>) {
             pool.is_swept = false;
             return;
         }
+    }
+}
+
+/// The data of a body so far, in pieces: one growing buffer would be copied, and take three times
+/// the memory, each time that it grows.
+#[derive(Default)]
+struct Collected {
+    len: usize,
+    /// The first data, if there is no more.
+    first: Bytes,
+    pieces: Vec<BytesMut>,
+}
+
+impl Collected {
+    fn push(&mut self, data: Bytes) {
+        let was_empty = self.len == 0;
+        self.len += data.len();
+        if was_empty {
+            self.first = data;
+            return;
+        }
+        if self.pieces.is_empty() {
+            let first = std::mem::take(&mut self.first);
+            self.copy(&first);
+        }
+        self.copy(&data);
+    }
+
+    /// Copies data to the end of the last piece, and further pieces.
+    fn copy(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let room = |piece: &BytesMut| PIECE_BYTES - piece.len();
+            if self.pieces.last().is_none_or(|piece| room(piece) == 0) {
+                self.pieces.push(BytesMut::with_capacity(PIECE_BYTES));
+            }
+            let Some(piece) = self.pieces.last_mut() else { return };
+            let (fits, rest) = data.split_at(room(piece).min(data.len()));
+            piece.extend_from_slice(fits);
+            data = rest;
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.pieces.is_empty() {
+            return self.first;
+        }
+        let mut all = BytesMut::with_capacity(self.len);
+        self.pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        all.freeze()
     }
 }

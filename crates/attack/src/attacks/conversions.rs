@@ -32,7 +32,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 pub const ATTACKS: [Entry; 1] = [(
     "conversions",
     "conversion webhooks that hang, never end, and send much",
-    Some("responses of 8 MiB to many requests at once take up to 500 MB"),
+    Some("six webhooks that send 8 MiB at once take 200 MB, beside what others left"),
     conversions,
 )];
 
