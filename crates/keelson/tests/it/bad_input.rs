@@ -438,7 +438,9 @@ fn a_wrong_token_gets_401_and_no_token_is_anonymous() {
     let client = unchanged.server.client();
     for (header, code) in [
         ("Authorization: Bearer wrong\r\n", 401),
-        ("Authorization: bearer  wrong\r\n", 401),
+        ("Authorization: bearer wrong\r\n", 401),
+        // As in kube-apiserver, the token between the spaces is empty.
+        ("Authorization: bearer  wrong\r\n", 403),
         ("Authorization: Basic dDp0\r\n", 403),
         ("Authorization: Bearer\r\n", 403),
         ("", 403),
