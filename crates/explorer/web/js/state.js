@@ -43,7 +43,7 @@ async function namespaceNames() {
   try {
     const path = `/api/v1/namespaces?limit=${NAMESPACES_MAX}`;
     const list = await json(path, { accept: ACCEPT.metadataList, isProbe: true });
-    return list.items.map((item) => item.metadata.name);
+    return (list.items ?? []).map((item) => item.metadata.name);
   } catch {
     return state.namespaces;
   }

@@ -304,7 +304,8 @@ class ListPage {
 /** A server that prints no tables sends the objects: their names and ages are shown. */
 function asTable(document) {
   if (document.kind === 'Table') return document;
-  const items = document.items ?? [document];
+  // An empty list of metadata has null.
+  const items = 'items' in document ? document.items ?? [] : [document];
   return {
     columnDefinitions: [
       { name: 'Name', type: 'string', format: 'name', priority: 0, description: '' },

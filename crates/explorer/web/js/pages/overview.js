@@ -78,9 +78,9 @@ async function keepCounting(counts, body, signal) {
 async function count(resource, signal) {
   const path = `${collectionPath(resource, state.namespace)}?limit=1`;
   try {
-    const { items = [], metadata = {} } = await json(path, { accept: ACCEPT.metadataList, signal, isProbe: true });
+    const { items, metadata = {} } = await json(path, { accept: ACCEPT.metadataList, signal, isProbe: true });
     const rest = metadata.remainingItemCount ?? 0;
-    return metadata.continue && !rest ? '1+' : (items.length + Number(rest)).toLocaleString();
+    return metadata.continue && !rest ? '1+' : ((items?.length ?? 0) + Number(rest)).toLocaleString();
   } catch {
     return '–';
   }
