@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use keelson_store::BATCH_BYTES_MAX;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::PAST_READS_MAX;
 use crate::room::{ResponseRoom, Room, shrink};
@@ -16,17 +16,28 @@ use crate::room::{ResponseRoom, Room, shrink};
 pub(crate) struct PastReads {
     room: ResponseRoom,
     reading: Arc<Semaphore>,
+    ended: Arc<Notify>,
 }
 
 impl PastReads {
     /// Takes the room of batches from that of all responses.
     pub(crate) fn new(room: ResponseRoom) -> Self {
-        Self { room, reading: Arc::new(Semaphore::new(PAST_READS_MAX)) }
+        let reading = Arc::new(Semaphore::new(PAST_READS_MAX));
+        Self { room, reading, ended: Arc::default() }
     }
 
     async fn turn(self) -> Option<Turn> {
         let room = self.room.wait(BATCH_BYTES_MAX).await?;
-        Some(Turn { room, reading: self.reading.acquire_owned().await.ok()? })
+        loop {
+            // Nobody has a place in a queue for it: a stream that is not polled, because its client does not
+            // read, would keep all others waiting.
+            let ended = self.ended.notified();
+            if let Ok(permit) = Arc::clone(&self.reading).try_acquire_owned() {
+                let reading = Reading { permit: Some(permit), ended: Arc::clone(&self.ended) };
+                return Some(Turn { room, reading });
+            }
+            ended.await;
+        }
     }
 }
 
@@ -34,8 +45,20 @@ impl PastReads {
 pub(super) struct Turn {
     /// For the largest batch.
     room: Room,
-    /// Others read when it is dropped.
-    reading: OwnedSemaphorePermit,
+    reading: Reading,
+}
+
+/// Others read when it is dropped.
+struct Reading {
+    permit: Option<OwnedSemaphorePermit>,
+    ended: Arc<Notify>,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.permit = None;
+        self.ended.notify_waiters();
+    }
 }
 
 impl Turn {
@@ -95,6 +118,9 @@ mod tests {
         unread.pop();
         assert!(turn(&mut late).is_none());
         unread.push(first.end(1 << 20));
+        // A stream that waits and is not polled keeps no other waiting.
+        unread.pop();
+        assert!(read(0).is_some());
         // The room of a small batch is small: that of the next is there, too.
         assert!(turn(&mut late).is_some());
     }
