@@ -74,12 +74,14 @@ pub fn run(args: &[String]) -> Result<()> {
 /// picture of both. Without them the picture has kube-apiserver's last figures.
 fn beside(programs: &Programs) -> Result<()> {
     let peers = Path::new("target/peers");
-    let (server, etcd) = (peers.join("kube-apiserver"), peers.join("etcd"));
+    let server = peers.join("kube-apiserver");
+    let etcd = peers.join("etcd");
     if server.exists() && etcd.exists() {
         let dir = std::env::temp_dir().join(format!("keelson-bench-etcd-{}", std::process::id()));
         let listen = |port: u16| format!("http://127.0.0.1:{port}");
         let [clients, members] = free_ports()?;
-        let (clients, members) = (listen(clients), listen(members));
+        let clients = listen(clients);
+        let members = listen(members);
         let mut etcd = Command::new(&etcd);
         etcd.arg("--data-dir").arg(&dir).args([
             "--log-level=error",

@@ -84,8 +84,8 @@ impl Report {
             // A test that asks for two things may be listed twice for one of them.
             lines.sort();
             lines.dedup();
-            let tests = lines.iter().filter_map(|line| line.split(" (needs ").next());
-            let mut tests: Vec<&str> = tests.collect();
+            let mut tests: Vec<&str> =
+                lines.iter().filter_map(|line| line.split(" (needs ").next()).collect();
             tests.dedup();
             self.tests_not_run = tests.len();
             self.not_run.extend(lines);

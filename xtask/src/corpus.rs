@@ -72,7 +72,9 @@ fn parse(list: &str) -> Result<Vec<Package<'_>>> {
     let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let parse_line = |line| {
         let mut words = str::split_whitespace(line);
-        let (registry, name, version) = (words.next(), words.next(), words.next());
+        let registry = words.next();
+        let name = words.next();
+        let version = words.next();
         let registry = match registry {
             Some("go") => Registry::Go,
             Some("npm") => Registry::Npm,
@@ -182,7 +184,8 @@ fn start_keelson(dir: &Path, tokens: &Path) -> Result<(Running, String)> {
 
 fn start_etcd(dir: &Path) -> Result<(Running, String)> {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
-    let (client, peer) = (url(free_port()?), url(free_port()?));
+    let client = url(free_port()?);
+    let peer = url(free_port()?);
     let mut command = Command::new(Path::new(peers::FOLDER).join("etcd"));
     command.arg("--data-dir").arg(dir.join("etcd"));
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);

@@ -106,7 +106,11 @@ fn write_binding(table: &mut String, keyword: &str, binding: &Value) -> Result<(
 
 /// Joins a list of strings by commas. The empty string, the core group, becomes `core`.
 fn joined(list: &Value) -> String {
-    let words = list.as_array().into_iter().flatten().filter_map(Value::as_str);
-    let words = words.map(|word| if word.is_empty() { "core" } else { word });
+    let words = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(|word| if word.is_empty() { "core" } else { word });
     words.collect::<Vec<_>>().join(",")
 }

@@ -94,7 +94,8 @@ pub fn run() -> Result<()> {
     );
     list.extend(first.iter().chain(&rest).flat_map(|name| [*name, "\n"]));
     std::fs::write(LIST, list).context(LIST)?;
-    let (first, rest) = (first.len(), rest.len());
+    let first = first.len();
+    let rest = rest.len();
     std::fs::remove_dir_all(FOLDER).context(FOLDER)?;
     writeln!(std::io::stdout(), "{LIST}: {first} functions of the start, and {rest} of requests")
         .context("write to stdout")
@@ -188,7 +189,8 @@ fn in_order<'t>(
     all: &'t str,
     faulting: impl Iterator<Item = &'t str>,
 ) -> (Vec<&'t str>, Vec<&'t str>) {
-    let (start, mut requests) = (costs(start), costs(all));
+    let start = costs(start);
+    let mut requests = costs(all);
     for (name, cost) in &start {
         requests.entry(name).and_modify(|all| *all = all.saturating_sub(*cost));
     }
@@ -207,7 +209,8 @@ fn in_order<'t>(
 fn costs(profile: &str) -> BTreeMap<&str, u64> {
     let mut names = BTreeMap::new();
     let mut costs = BTreeMap::new();
-    let (mut function, mut is_call) = (None, false);
+    let mut function = None;
+    let mut is_call = false;
     for line in profile.lines() {
         if let Some(defined) = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn=")) {
             let (id, name) = defined.split_once(' ').unwrap_or((defined, ""));

@@ -87,6 +87,27 @@ const FUNCTION_STARTS: [&str; 8] = [
     "pub(super) async fn ",
 ];
 
+/// Returns whether a line gives names to values that are not parts of one thing: `let (a, b) = (x, y);`.
+fn binds_strangers(line: &str) -> bool {
+    let Some((names, values)) =
+        line.strip_prefix("let (").and_then(|rest| rest.split_once(") = ("))
+    else {
+        return false;
+    };
+    // `let (Some(a), Some(b)) = (x, y) else`: a pattern that may not match needs one statement.
+    let is_pattern = names.contains(char::is_uppercase);
+    let mut depth = 1_usize;
+    let end = values.find(|character| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    !is_pattern && end.is_none_or(|end| values[end..] == *");")
+}
+
 fn check_file(path: &Path, text: &str, violations: &mut Vec<String>) {
     let file = path.display();
     if !text.starts_with("//!") {
@@ -106,6 +127,9 @@ fn check_file(path: &Path, text: &str, violations: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
         let indent = line.len() - line.trim_start().len();
         let words = line.trim_start();
+        if binds_strangers(words) {
+            violations.push(format!("{file}:{}: two bindings in one `let`: {words}", number + 1));
+        }
         let is_start = FUNCTION_STARTS.iter().any(|start| words.starts_with(start));
         if is_start && function.is_none() && !words.ends_with('}') && !words.ends_with(';') {
             function = Some((number, indent, words));
@@ -135,8 +159,10 @@ fn check_file(path: &Path, text: &str, violations: &mut Vec<String>) {
 fn check_kind_names(violations: &mut Vec<String>) -> Result<()> {
     let table = fs::read_to_string(RESOURCES)?;
     let rows = table.lines().filter_map(|line| line.trim_start().strip_prefix("resource "));
-    let names = rows.flat_map(|row| row.split(' ').take(2));
-    let names: HashSet<&str> = names.filter(|name| !ALLOWED_NAMES.contains(name)).collect();
+    let names: HashSet<&str> = rows
+        .flat_map(|row| row.split(' ').take(2))
+        .filter(|name| !ALLOWED_NAMES.contains(name))
+        .collect();
     let mut files = vec![];
     for root in KIND_INDEPENDENT {
         collect_rust_files(Path::new(root), &mut files)?;
@@ -198,8 +224,8 @@ fn check_layers(violations: &mut Vec<String>) -> Result<()> {
     for row in rows.take_while(|line| line.starts_with('|')) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         if let [_, name, _, own, ..] = cells.as_slice() {
-            let own = own.replace(',', " ").replace('`', "");
-            let own = own.split_whitespace().filter(|word| *word != "-").map(str::to_owned);
+            let plain = own.replace(',', " ").replace('`', "");
+            let own = plain.split_whitespace().filter(|word| *word != "-").map(str::to_owned);
             allowed.insert(name.replace('`', ""), own.collect());
         }
     }
@@ -239,8 +265,10 @@ fn check_pure_crates(violations: &mut Vec<String>) -> Result<()> {
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
             for used in code.split("keelson_store::").skip(1) {
                 let end = used.find([';', '(', ')', '>']).unwrap_or(used.len());
-                let names = used[..end].split([',', '{', '}']).map(str::trim);
-                let names = names.filter(|name| !name.is_empty());
+                let names = used[..end]
+                    .split([',', '{', '}'])
+                    .map(str::trim)
+                    .filter(|name| !name.is_empty());
                 for other in names.filter(|name| !matches!(*name, "KeyValue" | "Revision")) {
                     violations.push(format!("{}: uses {other} of the store", path.display()));
                 }
@@ -270,4 +298,20 @@ fn check_manifests(violations: &mut Vec<String>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::binds_strangers;
+
+    #[test]
+    fn one_let_names_only_parts_of_one_thing() {
+        let check =
+            |line: &str, expected: bool| assert_eq!(binds_strangers(line), expected, "{line}");
+        check("let (name, began) = (object(1), Instant::now());", true);
+        check("let (mut a, b) = (", true);
+        check("let (reader, writer) = split(stream);", false);
+        check("let (schemas, levels) = (source.read)(registry);", false);
+        check("let (Some(a), Some(b)) = (x, y) else {", false);
+    }
 }

@@ -42,8 +42,10 @@ impl Workshop {
         let mut xtask = Command::new(XTASK);
         xtask.args(["package", kind, "--program"]).arg(&program).arg("--out").arg(&out);
         let said = run(xtask.current_dir(WORKSPACE));
-        let files = fs::read_dir(&out).expect("a folder");
-        let mut files: Vec<PathBuf> = files.map(|entry| entry.expect("a file").path()).collect();
+        let mut files: Vec<PathBuf> = fs::read_dir(&out)
+            .expect("a folder")
+            .map(|entry| entry.expect("a file").path())
+            .collect();
         files.retain(|path| path.extension() == Some(OsStr::new(ending)));
         files.sort();
         for path in &files {
@@ -58,8 +60,10 @@ impl Workshop {
 
 /// Runs a command and returns what it printed.
 fn run(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}\n{text}\n{errors}", output.status);
@@ -99,7 +103,8 @@ fn a_wheel_installs_the_program_and_a_pytest_plugin() {
     }
     let workshop = Workshop::new();
     let [wheel] = &workshop.package("wheel", "whl")[..] else { panic!("one wheel") };
-    let (venv, temporary) = (workshop.path("venv"), workshop.path("tmp"));
+    let venv = workshop.path("venv");
+    let temporary = workshop.path("tmp");
     fs::create_dir(&temporary).expect("a folder");
     let mut make = Command::new("python3");
     run(make.args(["-m", "venv", "--without-pip", "--system-site-packages"]).arg(&venv));
@@ -122,8 +127,10 @@ fn a_wheel_installs_the_program_and_a_pytest_plugin() {
     let report = run(&mut pytest);
     assert!(report.contains("109 passed") || report.contains("108 passed, 1 skipped"), "{report}");
     assert!(began.elapsed() < HUNDRED_TESTS_TIME_MAX, "{:?}", began.elapsed());
-    let left = fs::read_dir(&temporary).expect("a folder");
-    let left: Vec<_> = left.map(|entry| entry.expect("a file").file_name()).collect();
+    let left: Vec<_> = fs::read_dir(&temporary)
+        .expect("a folder")
+        .map(|entry| entry.expect("a file").file_name())
+        .collect();
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
@@ -205,10 +212,15 @@ fn service_arguments(root: &Path, data: &Path) -> Vec<String> {
     let unit = read("usr/lib/systemd/system/keelson.service");
     let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/keelson "));
     let defaults = read("etc/default/keelson");
-    let flags = defaults.lines().find_map(|line| line.strip_prefix("KEELSON_FLAGS="));
-    let flags = flags.expect("flags").trim_matches('"');
-    let command = command.expect("a command").replace("$KEELSON_FLAGS", flags);
-    let command = command.replace("/var/lib/keelson", &data.display().to_string());
+    let flags = defaults
+        .lines()
+        .find_map(|line| line.strip_prefix("KEELSON_FLAGS="))
+        .expect("flags")
+        .trim_matches('"');
+    let command = command
+        .expect("a command")
+        .replace("$KEELSON_FLAGS", flags)
+        .replace("/var/lib/keelson", &data.display().to_string());
     let arguments = command.split_whitespace().map(str::to_owned);
     arguments.chain(["--secure-port=0".to_owned()]).collect()
 }

@@ -103,7 +103,8 @@ impl Chain {
             is_on(plug_in).then(|| plug_in.share(phase, operation)).flatten()
         };
         let metrics = Metrics::new(PLUG_INS.iter().map(|plug_in| plug_in.name), share);
-        let (phases, operations) = (Phase::ALL, Operation::ALL);
+        let phases = Phase::ALL;
+        let operations = Operation::ALL;
         let shares = phases.map(|phase| {
             operations.map(|operation| {
                 let all = (0..PLUG_INS.len()).filter_map(|number| share(number, phase, operation));

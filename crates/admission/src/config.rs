@@ -120,7 +120,8 @@ impl PlugInConfig {
     ) -> Result<PlugInConfig, ConfigError> {
         let document = read_yaml(path)?;
         let invalid = |why: String| ConfigError::Invalid { path: path.to_owned(), why };
-        let (kind, version) = (text(&document, "kind"), text(&document, "apiVersion"));
+        let kind = text(&document, "kind");
+        let version = text(&document, "apiVersion");
         let versions = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
         if kind != "AdmissionConfiguration" || !versions.contains(&version) {
             return Err(invalid(format!(
@@ -132,7 +133,8 @@ impl PlugInConfig {
         let mut config = PlugInConfig::default();
         for plug_in in document.array_at(&["plugins"]) {
             check_fields(plug_in, &["name", "path", "configuration"]).map_err(invalid)?;
-            let (name, file) = (text(plug_in, "name"), text(plug_in, "path"));
+            let name = text(plug_in, "name");
+            let file = text(plug_in, "path");
             let (own, from) = match (plug_in.get("configuration"), file) {
                 (Some(own), _) if !own.is_null() => (own.clone(), path.to_owned()),
                 (_, "") => continue,
@@ -180,8 +182,7 @@ impl PlugInConfig {
             "PodNodeSelector" => {
                 check_fields(&own, &["podNodeSelectorPluginConfig"])?;
                 let by_name = own.get("podNodeSelectorPluginConfig").and_then(Value::as_object);
-                let texts = by_name.into_iter().flat_map(Map::iter);
-                let texts = texts.map(|(name, selector)| {
+                let texts = by_name.into_iter().flat_map(Map::iter).map(|(name, selector)| {
                     (name.to_string(), selector.as_str().unwrap_or_default().to_owned())
                 });
                 self.node_selectors = texts.collect();
@@ -207,8 +208,7 @@ impl PlugInConfig {
 fn read_yaml(path: &Path) -> Result<Value, ConfigError> {
     let read = |source| ConfigError::Read { path: path.to_owned(), source };
     let bytes = fs::read_to_string(path).map_err(read)?;
-    let parsed = yaml::parse(&bytes);
-    let parsed = parsed
+    let parsed = yaml::parse(&bytes)
         .map_err(|why| ConfigError::Invalid { path: path.to_owned(), why: why.to_string() })?;
     Ok(parsed.value)
 }

@@ -49,7 +49,8 @@ impl Decisions {
                 (result, self.state().missing.take())
             };
             let elsewhere = || {
-                let (copy, whole) = (self.copy(), whole());
+                let copy = self.copy();
+                let whole = whole();
                 move || {
                     let result = whole(&copy);
                     let missing = copy.state().missing.take();

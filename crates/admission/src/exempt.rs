@@ -44,6 +44,7 @@ pub(crate) fn from_webhooks(kind: &GroupVersionKind) -> bool {
 /// Returns whether policies do not see requests to a resource: otherwise a policy that rejects
 /// everything could not be removed.
 pub(crate) fn from_policies(resource: &GroupVersionResource) -> bool {
-    let (group, resource) = (resource.group.as_str(), resource.resource.as_str());
+    let group = resource.group.as_str();
+    let resource = resource.resource.as_str();
     (group == GROUP && POLICIES.contains(&resource)) || REVIEWS.contains(&(group, resource))
 }

@@ -84,8 +84,10 @@ impl MatchConditions {
             self.evaluate(&inputs.variables_with(decisions, resource.clone()), &none)
         };
         let whole = || {
-            let (conditions, inputs) = (self.clone(), inputs.to_owned_inputs());
-            let (resource, none) = (resource.clone(), CompositedVariables::new());
+            let conditions = self.clone();
+            let inputs = inputs.to_owned_inputs();
+            let resource = resource.clone();
+            let none = CompositedVariables::new();
             move |decisions: &Decisions| {
                 conditions.evaluate(&inputs.inputs().variables_with(decisions, resource), &none)
             }

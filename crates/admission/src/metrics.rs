@@ -199,7 +199,8 @@ impl Metrics {
         end: WebhookEnd,
         begun: Instant,
     ) {
-        let (phase, operation) = (phase.webhook_name(), operation.name());
+        let phase = phase.webhook_name();
+        let operation = operation.name();
         let (code, error) = match end {
             WebhookEnd::Allowed => (200, None),
             WebhookEnd::Denied(code) => (code.min(CODE_MAX), Some("no_error")),
@@ -207,7 +208,8 @@ impl Metrics {
             WebhookEnd::Failed { code, .. } => (code.min(CODE_MAX), Some("calling_webhook_error")),
             WebhookEnd::Unusable => (0, Some("apiserver_internal_error")),
         };
-        let (code, rejected) = (code.to_string(), bool_label(error.is_some()));
+        let code = code.to_string();
+        let rejected = bool_label(error.is_some());
         if let Some(series) = self.webhooks.get(&[name, operation, rejected, phase]) {
             series.metrics.0.observe_duration(begun.elapsed());
         }

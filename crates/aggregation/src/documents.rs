@@ -22,8 +22,8 @@ pub(crate) fn read(
     let spec = RemoteSpec::of(&parse(v2), group, version);
     let hash = if spec.is_empty() { String::new() } else { OpenApi::hash_of(v2.unwrap_or(b"")) };
     let path = format!("apis/{group}/{version}");
-    let url = parse(index);
-    let url = url.at(&["paths", &path, "serverRelativeURL"]).and_then(Value::as_str);
+    let index = parse(index);
+    let url = index.at(&["paths", &path, "serverRelativeURL"]).and_then(Value::as_str);
     // Only that of the group version itself: the request is passed on to this server.
     let prefix = format!("{V3_PATH}/{path}");
     let is_own = |url: &&str| {

@@ -100,8 +100,10 @@ impl Probes {
         }
         if !probe.is_running && probe.next <= now {
             probe.is_running = true;
-            let (probes, server) = (self.clone(), server.clone());
-            let (group, version) = (group.clone(), version.clone());
+            let probes = self.clone();
+            let server = server.clone();
+            let group = group.clone();
+            let version = version.clone();
             tokio::spawn(async move {
                 let answer = probes.ask(&group, &version, &server).await;
                 if probes.record(&name, answer) {
@@ -197,7 +199,8 @@ impl Probes {
         if index.is_none() && v2.is_none() {
             return None;
         }
-        let (group, version) = (group.clone(), version.clone());
+        let group = group.clone();
+        let version = version.clone();
         let read = move || documents::read(index.as_deref(), v2.as_deref(), &group, &version);
         tokio::task::spawn_blocking(read).await.ok()
     }
@@ -220,8 +223,10 @@ impl Probes {
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let request = Request { method: Method::GET, path, headers, body: Bytes::new() };
         let deadline = Instant::now() + ANSWER_TIME_MAX;
-        let answer = client.send(&request, bytes_max, deadline).await;
-        let answer = answer.map_err(|error| failed(&format!("Get \"{url}\": {error}")))?;
+        let answer = client
+            .send(&request, bytes_max, deadline)
+            .await
+            .map_err(|error| failed(&format!("Get \"{url}\": {error}")))?;
         let code = answer.status.as_u16();
         if !(200..300).contains(&code) {
             return Err(failed(&format!("bad status from {url}: {code}")));

@@ -111,7 +111,8 @@ impl Manager {
             Operation::Apply => Str::default(),
             Operation::Update => self.api_version.clone(),
         };
-        let (name, subresource) = (self.name.clone(), self.subresource.clone());
+        let name = self.name.clone();
+        let subresource = self.subresource.clone();
         Identity { name, operation: self.operation, api_version, subresource }
     }
 

@@ -59,8 +59,10 @@ fn for_all(property: impl Fn(&mut Random)) {
 fn pod_config(random: &mut Random, names: &[&'static str]) -> String {
     let quoted = |items: Vec<String>| items.join(",");
     let containers = random.some(names).into_iter().map(|name| {
-        let env = random.some(names).into_iter();
-        let env = env.map(|n| format!(r#"{{"name":"{n}","value":"{}"}}"#, random.below(3)));
+        let env = random
+            .some(names)
+            .into_iter()
+            .map(|n| format!(r#"{{"name":"{n}","value":"{}"}}"#, random.below(3)));
         let env = quoted(env.collect());
         let image = random.below(3);
         let port = 80 + names[0].len() as u64 + random.below(2);
@@ -209,7 +211,8 @@ fn comparing_in_reverse_swaps_added_and_removed() {
         let schema = pod();
         let objects = [0, 1].map(|_| json(&pod_config(random, &NAMES)));
         let [a, b] = &objects;
-        let (a, b) = (a.as_object().unwrap(), b.as_object().unwrap());
+        let a = a.as_object().unwrap();
+        let b = b.as_object().unwrap();
         for form in [Form::Written, Form::Decoded] {
             let forward = typed::compare(&schema, (form, a), (form, b));
             let reverse = typed::compare(&schema, (form, b), (form, a));
@@ -225,9 +228,12 @@ fn comparing_in_reverse_swaps_added_and_removed() {
 fn a_merge_sets_the_configuration_and_keeps_other_fields() {
     for_all(|random| {
         let schema = pod();
-        let (live, config) = (pod_config(random, &NAMES), pod_config(random, &NAMES));
-        let (live, config) = (json(&live), json(&config));
-        let (live, config) = (live.as_object().unwrap(), config.as_object().unwrap());
+        let live = pod_config(random, &NAMES);
+        let config = pod_config(random, &NAMES);
+        let live = json(&live);
+        let config = json(&config);
+        let live = live.as_object().unwrap();
+        let config = config.as_object().unwrap();
         let merged = typed::merge(&schema, live, config).unwrap();
         let changed = typed::compare(&schema, (Form::Written, config), (Form::Written, &merged));
         assert!(changed.modified.is_empty() && changed.removed.is_empty(), "{changed:?}");
@@ -281,8 +287,10 @@ fn paths_of(set: &FieldSet) -> Paths {
 #[test]
 fn field_sets_behave_as_sets_of_paths() {
     for_all(|random| {
-        let (a, b) = (random_paths(random), random_paths(random));
-        let (x, y) = (set_of(&a), set_of(&b));
+        let a = random_paths(random);
+        let b = random_paths(random);
+        let x = set_of(&a);
+        let y = set_of(&b);
         assert_eq!(paths_of(&x), a);
         assert_eq!(x.len(), a.len());
         let mut sum = x.clone();

@@ -38,8 +38,12 @@ pub fn schema(gvk: (&str, &str, &str), text: &str) -> Schema {
         .map(|((name, _), id)| (name.trim_start_matches("atomic "), StructId(id)))
         .collect();
     let structs = blocks.iter().map(|(name, body)| {
-        let fields = body.split(',').map(str::trim).filter(|member| !member.is_empty());
-        let fields = fields.map(|member| field(member, &names)).collect();
+        let fields = body
+            .split(',')
+            .map(str::trim)
+            .filter(|member| !member.is_empty())
+            .map(|member| field(member, &names))
+            .collect();
         let mut parsed = Struct::new(name.trim_start_matches("atomic "), fields);
         parsed.atomic = name.starts_with("atomic ");
         parsed

@@ -93,7 +93,8 @@ impl Connection {
         let line = self.read_line()?;
         let status = line.split(' ').nth(1).and_then(|word| word.parse().ok());
         let Some(status) = status else { bail!("no status: {line:?}") };
-        let (mut length, mut is_chunked) = (0, false);
+        let mut length = 0;
+        let mut is_chunked = false;
         loop {
             let header = self.read_line()?.to_ascii_lowercase();
             if header.is_empty() {

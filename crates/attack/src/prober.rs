@@ -33,7 +33,8 @@ impl Prober {
     /// Connects, and measures until [`Prober::stop`].
     pub fn start(target: &impl Victim) -> Prober {
         let must_stop: Arc<AtomicBool> = Arc::default();
-        let (stop, pid) = (must_stop.clone(), target.pid());
+        let stop = must_stop.clone();
+        let pid = target.pid();
         let administrator = target.administrator();
         let thread = std::thread::spawn(move || {
             let mut probe = Probe::default();

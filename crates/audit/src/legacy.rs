@@ -40,8 +40,8 @@ fn list(texts: &[Str]) -> String {
 /// Formats Go's RFC3339Nano: a fraction without trailing zeros.
 fn nano_text(time: Timestamp) -> String {
     let seconds = time.truncated().text();
-    let fraction = format!("{:09}", time.nanos);
-    let fraction = fraction.trim_end_matches('0');
+    let nanos = format!("{:09}", time.nanos);
+    let fraction = nanos.trim_end_matches('0');
     if fraction.is_empty() {
         return seconds.to_string();
     }

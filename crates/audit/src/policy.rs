@@ -128,7 +128,8 @@ impl GroupResources {
 /// Returns whether a pattern is that of a resource: `pods`, `pods/log`, `pods/*` (pods and all their
 /// subresources), `*/status`, or `*`.
 fn is_resource_of(attributes: &Attributes, pattern: &str) -> bool {
-    let (resource, subresource) = (attributes.gvr.resource.as_str(), &*attributes.subresource);
+    let resource = attributes.gvr.resource.as_str();
+    let subresource = &*attributes.subresource;
     match pattern.split_once('/') {
         None => pattern == ANY || (pattern == resource && subresource.is_empty()),
         Some((of, ANY)) if of == resource => true,

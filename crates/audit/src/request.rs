@@ -80,8 +80,10 @@ mod tests {
                 headers.insert(name, HeaderValue::from_static(value));
             }
         }
-        let found = source_addresses(&headers, IpAddr::from([127, 0, 0, 1]));
-        let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+        let found: Vec<String> = source_addresses(&headers, IpAddr::from([127, 0, 0, 1]))
+            .iter()
+            .map(IpAddr::to_string)
+            .collect();
         assert_eq!(found.join(" "), expected, "{forwarded} {real}");
     }
 

@@ -70,9 +70,11 @@ impl Feed for All {
             put(1, value!({"metadata": {"name": name, "namespace": namespace}, "rules": (rules)}));
         }
         for i in 0..BINDINGS {
-            let (name, namespace) = (format!("b{i}"), format!("ns{}", i % 50));
+            let name = format!("b{i}");
+            let namespace = format!("ns{}", i % 50);
             let role = format!("r{}", i % ROLES);
-            let (user, group) = (format!("user{}", i % 500), format!("group{}", i % 100));
+            let user = format!("user{}", i % 500);
+            let group = format!("group{}", i % 100);
             put(
                 3,
                 value!({
@@ -120,7 +122,8 @@ async fn main() {
         name: "x".into(),
         ..Attributes::default()
     };
-    let (allowed, denied) = (attributes("configmaps"), attributes("secrets"));
+    let allowed = attributes("configmaps");
+    let denied = attributes("secrets");
     let is_allowed =
         async |attributes: &Attributes| rbac.decide(&user, attributes).await.is_allowed();
     measure("RBAC allows", rounds, true, || is_allowed(&allowed)).await;

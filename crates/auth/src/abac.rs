@@ -80,7 +80,8 @@ impl Abac {
                 });
             }
             if !policy.path.is_empty() {
-                let (verbs, urls) = (policy.verbs(), one(&policy.path));
+                let verbs = policy.verbs();
+                let urls = one(&policy.path);
                 rules.push(Rule { verbs, urls, ..Rule::default() });
             }
         }

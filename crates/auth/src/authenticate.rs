@@ -259,8 +259,11 @@ fn certificate_user(der: &[u8]) -> Option<User> {
     // The last one counts, as in Go.
     let name = subject.iter_common_name().last()?.as_str().ok().filter(|n| !n.is_empty())?;
     // An unreadable group must not count as absent.
-    let groups = subject.iter_organization().map(|o| o.as_str().map(Str::new));
-    let groups = groups.collect::<Result<_, _>>().ok()?;
+    let groups = subject
+        .iter_organization()
+        .map(|o| o.as_str().map(Str::new))
+        .collect::<Result<_, _>>()
+        .ok()?;
     let digest = sha2::Digest::finalize(sha2::Digest::chain_update(
         <sha2::Sha256 as sha2::Digest>::new(),
         der,

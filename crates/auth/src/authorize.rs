@@ -256,7 +256,8 @@ pub fn forbidden(user: &User, attributes: &Attributes, reason: &AuthorizationRea
     if !attributes.subresource.is_empty() {
         resource = format!("{resource}/{}", attributes.subresource);
     }
-    let (resource, group) = (quote(&resource), quote(&attributes.gvr.group));
+    let resource = quote(&resource);
+    let group = quote(&attributes.gvr.group);
     let place = match attributes.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {}", quote(namespace)),
@@ -292,8 +293,8 @@ mod tests {
             name: name.into(),
             ..Attributes::default()
         };
-        let said = now(Authorizer::new(modes).authorize(user, attributes));
-        let said = said.map_or_else(|s| format!("{} {}", s.code, s.message), |_| "ok".to_owned());
+        let said = now(Authorizer::new(modes).authorize(user, attributes))
+            .map_or_else(|s| format!("{} {}", s.code, s.message), |_| "ok".to_owned());
         assert_eq!(said, want);
     }
 

@@ -102,7 +102,8 @@ impl CertificateRequest {
                     continue;
                 };
                 names.general_names.iter().for_each(|name| out.names.count(name));
-                let (oid, critical) = (SUBJECT_ALTERNATIVE_NAME, requested.critical);
+                let oid = SUBJECT_ALTERNATIVE_NAME;
+                let critical = requested.critical;
                 out.alternative_names = Some(extension(oid, critical, requested.value));
             }
         }
@@ -143,11 +144,11 @@ impl fmt::Debug for CertificateAuthority {
 impl CertificateAuthority {
     /// Parses the certificate and the key of an authority, both in PEM.
     pub fn read(certificate: &str, key: &str) -> Result<CertificateAuthority, String> {
-        let certificate = CertificateAuthority::der(certificate.as_bytes());
-        let certificate = certificate.ok_or("certificate: it is not in PEM")?;
+        let certificate = CertificateAuthority::der(certificate.as_bytes())
+            .ok_or("certificate: it is not in PEM")?;
         let key = SigningKey::read(key).map_err(|error| format!("key: {error}"))?;
-        let validity = crate::x509::validity(&certificate);
-        let validity = validity.ok_or("certificate: it cannot be read")?;
+        let validity =
+            crate::x509::validity(&certificate).ok_or("certificate: it cannot be read")?;
         Ok(CertificateAuthority { certificate, key, not_after: validity.not_after })
     }
 
@@ -196,7 +197,8 @@ impl CertificateAuthority {
 }
 
 fn usage_extensions(usages: &[&str]) -> Vec<Vec<u8>> {
-    let (mut bits, mut purposes): (u16, Vec<Vec<u8>>) = (0, vec![]);
+    let mut bits: u16 = 0;
+    let mut purposes: Vec<Vec<u8>> = vec![];
     for usage in usages {
         if let Some((_, bit)) = KEY_USAGES.iter().find(|(name, _)| name == usage) {
             bits |= 0x8000 >> bit;

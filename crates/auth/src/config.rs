@@ -48,7 +48,8 @@ impl<'v> Fields<'v> {
             return Err("empty config data".to_owned());
         }
         let text = |name: &str| file.str_at(&[name]).unwrap_or_default();
-        let (found, version) = (text("kind"), text("apiVersion"));
+        let found = text("kind");
+        let version = text("apiVersion");
         let group_version = version.strip_prefix("apiserver.config.k8s.io/").unwrap_or_default();
         if found.is_empty() || version.is_empty() || !versions.contains(&group_version) {
             return Err(format!("no kind {found:?} is registered for version {version:?}"));
@@ -98,7 +99,8 @@ impl<'v> Fields<'v> {
     }
 
     fn wrong(&self, name: &str, wanted: &str, found: &Value) {
-        let (path, found) = (self.path_of(name), found.type_name());
+        let path = self.path_of(name);
+        let found = found.type_name();
         self.errors.add(format!("{path}: expected {wanted}, got {found}"));
     }
 

@@ -46,8 +46,11 @@ pub fn read(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         (usize::from(first), rest)
     } else {
         let count = usize::from(first & 0x7f);
-        let length = rest.get(..count).filter(|_| count <= 4)?;
-        let length = length.iter().fold(0, |sum, byte| (sum << 8) | usize::from(*byte));
+        let length = rest
+            .get(..count)
+            .filter(|_| count <= 4)?
+            .iter()
+            .fold(0, |sum, byte| (sum << 8) | usize::from(*byte));
         (length, rest.get(count..)?)
     };
     Some((tag, rest.get(..length)?, rest.get(length..)?))

@@ -57,7 +57,8 @@ impl FrontProxy {
             let Some(key) = prefixes.find_map(|prefix| strip_prefix(header, prefix)) else {
                 continue;
             };
-            let (key, value) = (unescaped(key)?, text(value)?);
+            let key = unescaped(key)?;
+            let value = text(value)?;
             match extra.iter_mut().find(|(known, _)| *known == key) {
                 Some((_, values)) => values.push(value),
                 None => extra.push((key, vec![value])),

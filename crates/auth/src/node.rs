@@ -64,7 +64,8 @@ impl NodeAuthorizer {
 
     fn authorize(&self, node: &str, attributes: &Attributes) -> AuthorizeResult {
         if attributes.is_resource() {
-            let (group, resource) = (&*attributes.gvr.group, &*attributes.gvr.resource);
+            let group = &*attributes.gvr.group;
+            let resource = &*attributes.gvr.resource;
             match (group, resource) {
                 ("", "secrets") => return self.read(node, Vertex::Secret, attributes),
                 ("", "configmaps") => return self.read(node, Vertex::ConfigMap, attributes),

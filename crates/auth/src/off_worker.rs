@@ -26,7 +26,8 @@ pub fn compute<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 pub fn run<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => {
-            let (spent, begin) = (SPENT.get(), thread_time());
+            let spent = SPENT.get();
+            let begin = thread_time();
             let done = tokio::task::block_in_place(work);
             // Such work within such work counts once.
             SPENT.set(spent + thread_time().saturating_sub(begin));
@@ -59,8 +60,10 @@ mod tests {
     /// Long work blocks the only worker thread until another task has run.
     #[test]
     fn other_tasks_run_during_long_work() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .expect("a runtime");
         let (sender, receiver) = mpsc::channel();
         let (start_sender, start_receiver) = mpsc::channel();
         let long = runtime.spawn(async move {

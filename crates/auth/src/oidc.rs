@@ -67,7 +67,8 @@ impl JwtAuthenticators {
         let rules = validate(&configs, None, disallowed_issuers).map_err(|e| e.to_string())?;
         let issuers = configs.into_iter().zip(rules).map(|(config, rules)| {
             let provider = Provider::start(&config.issuer, egress.clone());
-            let (config, rules) = (Arc::new(config), Arc::new(rules));
+            let config = Arc::new(config);
+            let rules = Arc::new(rules);
             JwtAuthenticator { algorithms: algorithms.to_vec(), rules, provider, config }
         });
         Ok(JwtAuthenticators { issuers: issuers.collect(), verified: Mutex::default() })
@@ -148,12 +149,14 @@ impl JwtAuthenticator {
         let subject = claims.get("sub").and_then(serde_json::Value::as_str).unwrap_or_default();
         let brief = || claims::user(&self.config, &self.rules, claims);
         let whole = || {
-            let (config, rules) = (self.config.clone(), self.rules.clone());
+            let config = self.config.clone();
+            let rules = self.rules.clone();
             let claims = claims.clone();
             move || claims::user(&config, &rules, &claims)
         };
-        let user = long_work::run(&subject.into(), brief, whole).await;
-        let user = user.map_err(|failure| failure.message.clone())??;
+        let user = long_work::run(&subject.into(), brief, whole)
+            .await
+            .map_err(|failure| failure.message.clone())??;
         Ok(crate::in_authenticated_group(user))
     }
 }

@@ -224,7 +224,8 @@ impl ServiceAccountTokens {
         let audiences: Vec<Str> =
             claimed.iter().filter(|one| requested.contains(one)).cloned().collect();
         if audiences.is_empty() {
-            let (claimed, requested) = (quoted(claimed), quoted(requested));
+            let claimed = quoted(claimed);
+            let requested = quoted(requested);
             return Err(format!(
                 "token audiences {claimed} is invalid for the target audiences {requested}"
             ));
@@ -235,8 +236,8 @@ impl ServiceAccountTokens {
             self.record_use(&verified, now);
         }
         self.uses.count(&verified, now);
-        let warning = verified.is_auto_generated.load(Ordering::Relaxed);
-        let warning = warning.then_some(AUTO_GENERATED_WARNING);
+        let warning =
+            verified.is_auto_generated.load(Ordering::Relaxed).then_some(AUTO_GENERATED_WARNING);
         Ok(Some(AuthenticatedToken { user: verified.user.clone(), audiences, warning }))
     }
 
@@ -333,10 +334,13 @@ impl ServiceAccountTokens {
         if revision != 0 && verified.checked_at.load(Ordering::Acquire) == revision {
             return Ok(());
         }
-        let versions = verified.claims.bound().map(|(resource, namespace, reference)| {
-            objects.modified(resource, namespace, &reference.name).unwrap_or_default()
-        });
-        let versions: Versions = versions.collect();
+        let versions: Versions = verified
+            .claims
+            .bound()
+            .map(|(resource, namespace, reference)| {
+                objects.modified(resource, namespace, &reference.name).unwrap_or_default()
+            })
+            .collect();
         let is_as_before = *verified.checked() == versions;
         if is_as_before {
             verified.checked_at.store(revision, Ordering::Release);
@@ -375,9 +379,10 @@ impl ServiceAccountTokens {
             }
             let name = &reference.name;
             let what = resource.1.trim_end_matches('s');
-            let found = objects.get(resource, namespace, name);
-            let found = found.map_err(|error| error.message.clone())?;
-            let found = found.ok_or_else(|| format!("{what} {name:?} not found"))?;
+            let found = objects
+                .get(resource, namespace, name)
+                .map_err(|error| error.message.clone())?
+                .ok_or_else(|| format!("{what} {name:?} not found"))?;
             if let Some(deleted) = found.deletion_timestamp() {
                 let deleted = Timestamp::parse(deleted).map_or(0, |time| time.seconds);
                 if deleted < now.seconds - LEEWAY_SECONDS {
@@ -459,7 +464,8 @@ fn check_legacy_secret(secret: &Object, account: &str, token: &str) -> Result<()
     match secret.label(INVALID_SINCE_LABEL).unwrap_or_default() {
         "" => Ok(()),
         _ => {
-            let (namespace, name) = (secret.namespace(), secret.name());
+            let namespace = secret.namespace();
+            let name = secret.name();
             Err(format!(
                 "the token in secret {namespace}/{name} for service account {namespace}/{account} has \
                  been marked invalid. Use tokens from the TokenRequest API or manually created \

@@ -75,7 +75,8 @@ impl Reviewer {
         let client = egress.client(&server.peer).map_err(|error| error.to_string())?;
         let query = format!("?timeout={}s", timeout.as_secs_f64());
         let path = if server.path.is_empty() { "/" } else { server.path.as_str() };
-        let (path, url) = (format!("{path}{query}"), format!("{}{query}", server.url));
+        let path = format!("{path}{query}");
+        let url = format!("{}{query}", server.url);
         Ok(Reviewer { client, url, path, timeout })
     }
 
@@ -137,7 +138,8 @@ fn parse_review(body: &[u8], sent: &Value) -> Result<Value, String> {
     };
     for name in ["kind", "apiVersion"] {
         if text(&response, name) != text(sent, name) {
-            let (kind, version) = (quote(&text(&response, "kind")), text(&response, "apiVersion"));
+            let kind = quote(&text(&response, "kind"));
+            let version = text(&response, "apiVersion");
             let version = quote(&version);
             return Err(format!("no kind {kind} is registered for version {version}"));
         }

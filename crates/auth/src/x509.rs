@@ -54,13 +54,18 @@ pub fn common_name(der: &[u8]) -> Option<String> {
 /// name if it has none.
 pub fn dns_names(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return vec![] };
-    let names = certificate.subject_alternative_name().ok().flatten();
-    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
-    let names = names.iter().filter_map(|name| match name {
-        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
-        _ => None,
-    });
-    let names: Vec<String> = names.collect();
+    let names: Vec<String> = certificate
+        .subject_alternative_name()
+        .ok()
+        .flatten()
+        .map(|names| names.value.general_names.as_slice())
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect();
     match names.is_empty() {
         true => common_name(der).map(|name| name.to_ascii_lowercase()).into_iter().collect(),
         false => names,

@@ -33,8 +33,10 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 /// `workers` connections, and the merged load with its errors.
 pub async fn rate(bench: &Bench, workers: usize) -> Result<(f64, Load)> {
     let account = bench.with(account(bench).await?);
-    let (path, duration) = (format!("{}/{POD}", bench.pods()), bench.duration() / ROUND_DIVISOR);
-    let (mut ratios, mut all) = (vec![], Load::default());
+    let path = format!("{}/{POD}", bench.pods());
+    let duration = bench.duration() / ROUND_DIVISOR;
+    let mut ratios = vec![];
+    let mut all = Load::default();
     for _ in 0..ROUNDS {
         let mut rates = [0.0; 2];
         for (rate, bench) in rates.iter_mut().zip([bench, &account]) {

@@ -45,12 +45,15 @@ impl Template {
     /// Returns the text with this name and turn filled in.
     pub fn fill(&self, name: &str, turn: u64) -> String {
         let digits = format!("{:06}", turn % TURNS_MAX);
-        let pieces = self.0.iter().map(|part| match part {
-            Part::Text(text) => text,
-            Part::Name => name,
-            Part::Turn => &digits,
-        });
-        let pieces: Vec<&str> = pieces.collect();
+        let pieces: Vec<&str> = self
+            .0
+            .iter()
+            .map(|part| match part {
+                Part::Text(text) => text,
+                Part::Name => name,
+                Part::Turn => &digits,
+            })
+            .collect();
         pieces.concat()
     }
 }

@@ -215,7 +215,8 @@ impl BudgetRun<'_> {
         self.set(Row::Ready, quantile(&all.ready, 0.5));
         self.set(Row::Idle, quantile(&all.rss, 0.5));
         let mut bench = Bench::open(self.run).await?;
-        let (path, body) = (bench.config_maps(), config_map(5_000));
+        let path = bench.config_maps();
+        let body = config_map(5_000);
         let objects = self.scaled(100_000);
         let make = move |number| ApiRequest::post(&path, body.fill(&format!("kept-{number}"), 0));
         let is_full = fill(&bench, objects, MANY, FILL_TIME_MAX, make).await?;
@@ -255,7 +256,9 @@ impl BudgetRun<'_> {
         let load = drive(&bench, MANY, duration, move |w, n, _| Some(get(w, n))).await?;
         self.set_rate(Row::GetPod, &load);
         self.set_if_known(Row::CpuGet, load.server_cpu_ms());
-        let (leases, body, patch) = (bench.leases(), lease(), lease_patch());
+        let leases = bench.leases();
+        let body = lease();
+        let patch = lease_patch();
         let load = patched(&bench, leases, MANY, MERGE_PATCH, body, patch).await?;
         self.set_rate(Row::PatchLease, &load);
         bench.close().await
@@ -323,7 +326,8 @@ impl BudgetRun<'_> {
 
     async fn lists(&mut self) -> Result<()> {
         let bench = Bench::open(self.run).await?;
-        let (pods, objects) = (bench.pods(), self.scaled(10_000));
+        let pods = bench.pods();
+        let objects = self.scaled(10_000);
         let mut client = Client::connect(&bench.target).await?;
         let body = padded(&mut client, &pods, POD_BYTES, |padding| pod(1, padding)).await?;
         let path = pods.clone();
@@ -346,11 +350,13 @@ impl BudgetRun<'_> {
     /// Measures the memory per stored Pod, with so many Pods that fixed costs do not matter.
     async fn stored(&mut self) -> Result<()> {
         let bench = Bench::open(self.run).await?;
-        let (pods, objects) = (bench.pods(), self.scaled(STORED));
+        let pods = bench.pods();
+        let objects = self.scaled(STORED);
         let mut client = Client::connect(&bench.target).await?;
         let body = padded(&mut client, &pods, POD_BYTES, |padding| pod(1, padding)).await?;
         // Warm up: the memory of the connections must not count.
-        let (config_maps, map) = (bench.config_maps(), config_map(1024));
+        let config_maps = bench.config_maps();
+        let map = config_map(1024);
         let make =
             move |number| ApiRequest::post(&config_maps, map.fill(&format!("first-{number}"), 0));
         fill(&bench, MANY * 10, MANY, FILL_TIME_MAX, make).await?;
@@ -364,8 +370,10 @@ impl BudgetRun<'_> {
             return bench.close().await;
         }
         tokio::time::sleep(bench.settle_time()).await;
-        let growth = bench.sample(Processes::memory)?.zip(before);
-        let growth = growth.map(|(after, before)| after.rss - before.rss);
+        let growth = bench
+            .sample(Processes::memory)?
+            .zip(before)
+            .map(|(after, before)| after.rss - before.rss);
         let (length, _, load) = lists(&bench, &pods, 1, 1).await?;
         self.set_if_known(Row::Stored, growth.map(|growth| growth * 1e6 / length as f64));
         self.report.add_errors("budget, Stored", &load.errors);
@@ -374,7 +382,9 @@ impl BudgetRun<'_> {
 
     async fn list_of_none(&mut self) -> Result<()> {
         let bench = Bench::open(self.run).await?;
-        let (path, body, objects) = (bench.config_maps(), config_map(100), self.scaled(300_000));
+        let path = bench.config_maps();
+        let body = config_map(100);
+        let objects = self.scaled(300_000);
         let make = move |number| ApiRequest::post(&path, body.fill(&format!("none-{number}"), 0));
         if !fill(&bench, objects, MANY, FILL_TIME_MAX, make).await? {
             self.values.insert(Row::ListNone, Err(TOO_SLOW));
@@ -434,15 +444,20 @@ impl BudgetRun<'_> {
         let mut client = Client::connect(&bench.target).await?;
         let size = 1_000 - FRAME_BYTES;
         let body = padded(&mut client, &bench.config_maps(), size, numbered_config_map).await?;
-        let (some, many) = (self.scaled(200), self.scaled(1000));
+        let some = self.scaled(200);
+        let many = self.scaled(1000);
         for (row, watchers) in [(Row::FanOutSome, some), (Row::FanOutMany, many)] {
-            let (pace, measure, duration) = (None, Measure::Count, bench.duration());
+            let pace = None;
+            let measure = Measure::Count;
+            let duration = bench.duration();
             let plan = FanOutPlan { watchers, writers: MANY, pace, measure, duration };
             let result = fan_out(&bench, body.clone(), plan).await?;
             self.set(row, result.rate());
             self.add_fan_out(row, &result);
         }
-        let (pace, measure, duration) = (Some(100), Measure::Latency, bench.duration());
+        let pace = Some(100);
+        let measure = Measure::Latency;
+        let duration = bench.duration();
         let plan = FanOutPlan { watchers: many, writers: 4, pace, measure, duration };
         let result = fan_out(&bench, body, plan).await?;
         self.set(Row::Last, result.last.quantile(0.99));

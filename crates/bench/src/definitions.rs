@@ -22,7 +22,8 @@ const FIELDS: usize = 20;
 /// `{name}` is its group.
 pub fn definition(bytes: usize) -> Template {
     let with = |parts: usize| document(parts).to_string();
-    let (none, one) = (with(0).len(), with(1).len());
+    let none = with(0).len();
+    let one = with(1).len();
     Template::new(&with(bytes.saturating_sub(none).div_ceil(one - none)))
 }
 
@@ -108,12 +109,13 @@ pub async fn clear(bench: &Bench, count: usize) -> Result<()> {
 /// response until an object could be created.
 pub async fn served(bench: &Bench, count: usize) -> Result<Vec<f64>> {
     let mut client = Client::connect(&bench.target).await?;
-    let (body, mut head, mut all) = (definition(0), vec![], vec![]);
+    let body = definition(0);
+    let mut head = vec![];
+    let mut all = vec![];
     for number in 0..count {
         let group = format!("probe{number}.{}.example.org", bench.namespace);
         let path = format!("/apis/{group}/v1/widgets");
-        let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "a"}});
-        let object = object.to_string();
+        let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "a"}}).to_string();
         client.require_success(ApiRequest::post(PATH, body.fill(&group, 0))).await?;
         let began = Instant::now();
         loop {

@@ -184,10 +184,13 @@ where
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (number, client) in clients.into_iter().enumerate() {
-        let (next, target) = (next.clone(), bench.target.clone());
+        let next = next.clone();
+        let target = bench.target.clone();
         tasks.spawn(async move {
             let mut client = Some(client);
-            let (mut load, mut done, mut last) = (Load::default(), 0, vec![]);
+            let mut load = Load::default();
+            let mut done = 0;
+            let mut last = vec![];
             while began.elapsed() < duration
                 && let Some(request) = next(number, done, &last)
             {
@@ -264,7 +267,8 @@ pub async fn make_namespace(bench: &Bench) -> Result<()> {
     client.require_success(ApiRequest::post("/api/v1/namespaces", body)).await?;
     // Not an error when it never appears: a server without controllers may not need it.
     let account = ApiRequest::get(format!("{}/default", bench.path("/api/v1", "serviceaccounts")));
-    let (began, mut body) = (Instant::now(), vec![]);
+    let began = Instant::now();
+    let mut body = vec![];
     while client.execute(&account, 0, &mut body).await?.0 != 200
         && began.elapsed() < ACCOUNT_TIME_MAX
     {
@@ -295,7 +299,8 @@ mod tests {
 
     #[test]
     fn errors_are_counted_by_method_status_and_reason() {
-        let (request, mut errors) = (ApiRequest::get("/"), Errors::default());
+        let request = ApiRequest::get("/");
+        let mut errors = Errors::default();
         let status = br#"{"kind":"Status","reason":"TooManyRequests","code":429}"#;
         errors.add(&request, &Ok((429, 10)), status);
         errors.add(&request, &Ok((429, 10)), status);

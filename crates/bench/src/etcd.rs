@@ -135,7 +135,8 @@ impl WatchLines<'_> {
     async fn objects(&mut self, bench: &Bench) -> Result<()> {
         tokio::time::sleep(bench.settle_time()).await;
         self.set("resident memory, idle", "MB", resident(bench)?, MEMORY_EXTRA_MAX_MB);
-        let (few, more) = (self.run.scaled(OBJECTS_FIRST), self.run.scaled(OBJECTS_TOTAL));
+        let few = self.run.scaled(OBJECTS_FIRST);
+        let more = self.run.scaled(OBJECTS_TOTAL);
         let load = creates(bench, 0, few).await?;
         let what = "create ConfigMap 1 KB, 64 connections (reference 1,260/s)";
         self.set_load(what, &load, 3_780.0);
@@ -167,7 +168,8 @@ impl WatchLines<'_> {
 
     /// Measures gets and lists of Pods.
     async fn pods(&mut self, bench: &Bench) -> Result<()> {
-        let (pods, objects) = (bench.pods(), self.run.scaled(PODS));
+        let pods = bench.pods();
+        let objects = self.run.scaled(PODS);
         let mut client = Client::connect(&bench.target).await?;
         let body = padded(&mut client, &pods, POD_BYTES, |padding| pod(1, padding)).await?;
         let path = pods.clone();
@@ -197,7 +199,8 @@ impl WatchLines<'_> {
         let mut client = Client::connect(&bench.target).await?;
         let size = 1_000 - FRAME_BYTES;
         let body = padded(&mut client, &bench.config_maps(), size, numbered_config_map).await?;
-        let (watchers, duration) = (self.run.scaled(WATCHERS), bench.duration());
+        let watchers = self.run.scaled(WATCHERS);
+        let duration = bench.duration();
         let plan =
             FanOutPlan { watchers, writers: MANY, pace: None, measure: Measure::Count, duration };
         let result = fan_out(bench, body, plan).await?;
@@ -226,14 +229,16 @@ fn resident(bench: &Bench) -> Result<f64> {
 
 /// Creates `count` objects, numbered from `first`.
 async fn creates(bench: &Bench, first: usize, count: usize) -> Result<Load> {
-    let (path, body) = (bench.config_maps(), config_map(1024));
+    let path = bench.config_maps();
+    let body = config_map(1024);
     let make = move |number| ApiRequest::post(&path, body.fill(&object(first + number), 0));
     each(bench, count, MANY, FILL_TIME_MAX, make).await
 }
 
 /// Updates objects one after the other.
 async fn changes(bench: &Bench, objects: usize, count: usize) -> Result<Load> {
-    let (path, body) = (bench.config_maps(), config_map(1024));
+    let path = bench.config_maps();
+    let body = config_map(1024);
     each(bench, count, MANY, FILL_TIME_MAX, move |number| {
         let name = object(number % objects);
         // Turn 0 is the created object: writing it again would be no change.

@@ -43,7 +43,8 @@ impl Feature {
         Ok(match self {
             Feature::Fairness => ["--enable-priority-and-fairness=false".to_owned(), String::new()],
             Feature::Audit => {
-                let (policy, log) = (path("policy.yaml"), path("audit.log"));
+                let policy = path("policy.yaml");
+                let log = path("audit.log");
                 let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
                              rules:\n- level: Metadata\n";
                 std::fs::write(&policy, rules)?;
@@ -105,7 +106,8 @@ async fn get_and_create(bench: &Bench, round: u32, all: &mut Load) -> Result<Opt
     let workers = bench.run.connections;
     let path = format!("{}/{}", bench.pods(), accounts::POD);
     let gets = drive(bench, workers, duration, move |_, _, _| Some(ApiRequest::get(&path))).await?;
-    let (path, body) = (bench.pods(), pod(1, 0));
+    let path = bench.pods();
+    let body = pod(1, 0);
     let create = move |worker: usize, number: u64, _: &[u8]| {
         Some(ApiRequest::post(&path, body.fill(&format!("made-{round}-{worker}-{number}"), number)))
     };
@@ -131,7 +133,8 @@ pub struct Flooded {
 pub async fn flood(bench: &Bench) -> Result<Flooded> {
     let victim = bench.with(accounts::account(bench).await?);
     let flooder = bench.with(accounts::account_of(bench, "flooder").await?);
-    let (path, body) = (bench.config_maps(), config_map(1024));
+    let path = bench.config_maps();
+    let body = config_map(1024);
     let make = move |number| ApiRequest::post(&path, body.fill(&format!("listed-{number}"), 0));
     fill(bench, bench.run.scaled(FLOODED), FLOODERS, FILL_TIME_MAX, make).await?;
     let mut load = Load::default();
@@ -158,10 +161,12 @@ pub async fn flood(bench: &Bench) -> Result<Flooded> {
 async fn paced_gets(bench: &Bench, load: &mut Load) -> Result<Histogram> {
     let mut client = Client::connect(&bench.target).await?;
     let path = format!("{}/{}", bench.pods(), accounts::POD);
-    let (mut latency, end) = (Histogram::default(), Instant::now() + bench.duration());
+    let mut latency = Histogram::default();
+    let end = Instant::now() + bench.duration();
     let mut body = vec![];
     while Instant::now() < end {
-        let (begun, request) = (Instant::now(), ApiRequest::get(&path));
+        let begun = Instant::now();
+        let request = ApiRequest::get(&path);
         let answer = client.execute(&request, BODY_PREFIX_BYTES_MAX, &mut body).await;
         let took = begun.elapsed();
         latency.add(took);

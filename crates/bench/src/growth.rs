@@ -51,7 +51,9 @@ async fn objects(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     let mut there = 0;
     for size in OBJECTS.into_iter().filter(|size| *size <= run.objects.unwrap_or(usize::MAX)) {
         let objects = run.scaled(size);
-        let (path, made, before) = (bench.config_maps(), body.clone(), there);
+        let path = bench.config_maps();
+        let made = body.clone();
+        let before = there;
         let make = move |number| ApiRequest::post(&path, made.fill(&object(before + number), 0));
         let filled = Instant::now();
         let left = FILL_TIME_MAX.saturating_sub(filling);
@@ -134,7 +136,9 @@ async fn watchers(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     let body = padded(&mut client, &bench.config_maps(), EVENT_BYTES, numbered_config_map).await?;
     for count in WATCHERS {
         let watchers = run.scaled(count);
-        let (pace, measure, duration) = (None, Measure::Count, bench.duration());
+        let pace = None;
+        let measure = Measure::Count;
+        let duration = bench.duration();
         let plan = FanOutPlan { watchers, writers: WORKERS, pace, measure, duration };
         let result = fan_out(&bench, body.clone(), plan).await?;
         report.add_step(name, watchers, "events", "/s", result.rate());

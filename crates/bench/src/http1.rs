@@ -142,8 +142,10 @@ impl Connection {
 fn parse_head(text: &[u8]) -> Result<(u16, Body)> {
     let text = std::str::from_utf8(text).context("the head of an answer")?;
     let (first, headers) = text.split_once("\r\n").unwrap_or((text, ""));
-    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-    let status: u16 = status.with_context(|| format!("the head of an answer: {first}"))?;
+    let status: u16 = first
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.get(..3)?.parse().ok())
+        .with_context(|| format!("the head of an answer: {first}"))?;
     let mut body = if status == 204 || status == 304 { Body::Done } else { Body::Rest };
     for header in headers.split("\r\n") {
         let Some((name, value)) = header.split_once(':') else { continue };

@@ -26,7 +26,8 @@ fn objects(bench: &Bench) -> usize {
 /// Measures lists of `--objects` ConfigMaps.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let objects = objects(bench);
-    let (path, body) = (bench.config_maps(), config_map(bench.run.size));
+    let path = bench.config_maps();
+    let body = config_map(bench.run.size);
     fill(bench, objects, bench.run.connections, FILL_TIME_MAX, move |number| {
         let shard = number % objects.div_ceil(SHARD).max(1);
         ApiRequest::post(&path, body.fill(&format!("list-{number}"), shard as u64))
@@ -41,8 +42,8 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let path = format!("{}{query}", bench.config_maps());
         let load = drive(bench, WORKERS, bench.duration(), move |_, _, _| {
             Some(ApiRequest { accept, ..ApiRequest::get(path.clone()) })
-        });
-        let load = load.await?;
+        })
+        .await?;
         let title = format!("list {objects} {what}");
         report.add_load(&title, &load);
         report.add(&title, "throughput", "MB/s", load.bytes as f64 / load.seconds / 1e6);

@@ -170,7 +170,8 @@ struct Show {
 impl Run {
     /// Returns the server program to start, if `--spawn` is set.
     fn program(&self) -> Option<Program> {
-        let (args, http2) = (self.spawn_args.clone(), self.http2);
+        let args = self.spawn_args.clone();
+        let http2 = self.http2;
         self.spawn.clone().map(|path| Program { path, args, http2 })
     }
 
@@ -289,7 +290,8 @@ impl Bench {
     /// Returns the same server with another target, such as another user. It must not outlive this
     /// one.
     fn with(&self, target: Target) -> Bench {
-        let (run, namespace) = (self.run.clone(), self.namespace.clone());
+        let run = self.run.clone();
+        let namespace = self.namespace.clone();
         let processes = self.processes.clone();
         Bench { target: Arc::new(target), run, processes, namespace, server: None }
     }
@@ -356,7 +358,8 @@ async fn measure(mut run: Run) -> Result<()> {
     ensure!((0.01..=SECONDS_MAX).contains(&run.seconds), "--seconds: {}", run.seconds);
     ensure!(run.scale > 0.0 && run.scale <= 1.0, "--scale: {}", run.scale);
     let other = run.compare.as_deref().map(Report::load).transpose()?;
-    let (mut report, form) = (Report::new(&run.note), run.output);
+    let mut report = Report::new(&run.note);
+    let form = run.output;
     profiles(&Arc::new(run), &mut report).await?;
     write(&table::render(&report, form, other.as_ref())?)?;
     ensure!(

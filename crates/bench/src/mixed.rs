@@ -80,15 +80,18 @@ impl Cluster {
             events: AtomicU64::new(0),
             load: Mutex::default(),
         });
-        let (pods, leases) = (bench.pods(), bench.leases());
+        let pods = bench.pods();
+        let leases = bench.leases();
         let mut tasks = JoinSet::new();
         for node in 0..bench.run.nodes {
-            let (path, name) = (leases.clone(), format!("node-{node}"));
+            let path = leases.clone();
+            let name = format!("node-{node}");
             let renew = move |turn, last: &[u8]| renewal(&path, &name, turn, last);
             tasks.spawn(paced(shared.clone(), RENEWAL_INTERVAL, renew));
         }
         for worker in 0..POD_WORKERS {
-            let (path, body) = (pods.clone(), pod(1, 0));
+            let path = pods.clone();
+            let body = pod(1, 0);
             let step = move |turn, _: &[u8]| pod_step(&path, &body, worker, turn);
             tasks.spawn(paced(shared.clone(), POD_LIFETIME / STEPS.len() as u32, step));
         }
@@ -141,9 +144,11 @@ async fn paced(
     let mut client = Client::connect(&shared.target).await?;
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut turn, mut last) = (0, vec![]);
+    let mut turn = 0;
+    let mut last = vec![];
     while tokio::time::timeout(shared.left(), ticks.tick()).await.is_ok() {
-        let (request, sent) = (next(turn, &last), Instant::now());
+        let request = next(turn, &last);
+        let sent = Instant::now();
         let answer = client.execute(&request, BODY_PREFIX_BYTES_MAX, &mut last).await;
         let took = sent.elapsed();
         shared.add(&request, took, &answer, &last);

@@ -62,7 +62,9 @@ impl Figure {
             (None, Some(budget)) => Kind::Budget { budget: budget.as_f64(), note: text("note") },
             (None, None) => Kind::Plain,
         };
-        let (profile, what, unit) = (text("profile"), text("figure"), text("unit"));
+        let profile = text("profile");
+        let what = text("figure");
+        let unit = text("unit");
         Figure { profile, what, unit, value: value["value"].as_f64(), kind }
     }
 }
@@ -84,8 +86,8 @@ impl Report {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let memory = megabytes(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0.0) / 1e3;
-        let load = read("/proc/loadavg");
-        let load = load.split(' ').next().unwrap_or_default();
+        let loads = read("/proc/loadavg");
+        let load = loads.split(' ').next().unwrap_or_default();
         let machine = format!("{cores} cores, {memory:.0} GB, load {load} before");
         let note = if note.is_empty() { machine } else { format!("{note}, {machine}") };
         Report { note, figures: vec![], violations: vec![] }
@@ -103,7 +105,9 @@ impl Report {
 
     /// Adds a figure of any kind.
     pub fn push(&mut self, profile: &str, what: &str, unit: &str, value: Option<f64>, kind: Kind) {
-        let (profile, what, unit) = (profile.to_owned(), what.to_owned(), unit.to_owned());
+        let profile = profile.to_owned();
+        let what = what.to_owned();
+        let unit = unit.to_owned();
         self.figures.push(Figure { profile, what, unit, value, kind });
     }
 

@@ -53,8 +53,9 @@ struct Sample {
 
 /// Runs the soak test for `--seconds`.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (pods, body, standing) =
-        (bench.pods(), pod(1, 0), bench.run.objects.unwrap_or(STANDING_PODS));
+    let pods = bench.pods();
+    let body = pod(1, 0);
+    let standing = bench.run.objects.unwrap_or(STANDING_PODS);
     let make = move |number| ApiRequest::post(&pods, body.fill(&format!("standing-{number}"), 0));
     fill(bench, standing, bench.run.connections, FILL_TIME_MAX, make).await?;
     steady(bench, report).await.context("steady load")?;
@@ -68,7 +69,10 @@ async fn steady(bench: &Bench, report: &mut Report) -> Result<()> {
     let part = (bench.duration() / PARTS_MIN).min(REPORT_INTERVAL);
     let parts = bench.duration().as_secs_f64() / part.as_secs_f64();
     let mut cluster = Cluster::start(bench, bench.duration());
-    let (mut memory, mut slowest, mut errors, mut events) = (vec![], vec![], 0, 0);
+    let mut memory = vec![];
+    let mut slowest = vec![];
+    let mut errors = 0;
+    let mut events = 0;
     for number in 1..=parts.round() as u32 {
         let began = Instant::now();
         tokio::select! {
@@ -137,7 +141,8 @@ fn growth_percent(memory: &[f64]) -> Option<f64> {
 /// Overloads the server for a while, and measures the latencies of other clients before, during and
 /// after it.
 async fn burst(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (duration, began) = (bench.duration().min(BURST_TIME_MAX), Instant::now());
+    let duration = bench.duration().min(BURST_TIME_MAX);
+    let began = Instant::now();
     let mut probes = JoinSet::new();
     for number in 0..PROBES {
         let client = Client::connect(&bench.target).await?;
@@ -198,7 +203,9 @@ async fn probe(
     let shift = PROBE_INTERVAL * number as u32 / PROBES as u32;
     let mut ticks = tokio::time::interval_at((began + shift).into(), PROBE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut samples, mut answer, mut turn) = (vec![], vec![], 0);
+    let mut samples = vec![];
+    let mut answer = vec![];
+    let mut turn = 0;
     loop {
         let due = ticks.tick().await.into_std();
         let at = due.duration_since(began);

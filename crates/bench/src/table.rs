@@ -97,8 +97,12 @@ fn same<'a>(figure: &Figure, other: Option<&'a Report>) -> Option<&'a Figure> {
 /// Formats the value of another run, and its ratio to ours.
 fn comparison(figure: &Figure, other: Option<&Report>) -> Option<String> {
     let same = same(figure, other)?;
-    let share = same.value.zip(figure.value).map(|(theirs, ours)| theirs / ours);
-    let share = share.map(|share| format!(" ({share:.2} of ours)")).unwrap_or_default();
+    let share = same
+        .value
+        .zip(figure.value)
+        .map(|(theirs, ours)| theirs / ours)
+        .map(|share| format!(" ({share:.2} of ours)"))
+        .unwrap_or_default();
     Some(format!("{}{share}", format_figure(same)))
 }
 

@@ -201,14 +201,16 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: FanOutPlan) -> Result<
         times: (0..WRITES_MAX).map(|_| Default::default()).collect(),
     });
     let watch = format!("{path}?watch=1&resourceVersion={}", revision(&mut client, &path).await?);
-    let (mut watchers, mut ages) = (JoinSet::new(), vec![]);
+    let mut watchers = JoinSet::new();
+    let mut ages = vec![];
     for client in clients(bench, plan.watchers).await? {
         let lines = WatchLines::open(client, &watch).await?;
         let age = Arc::new(Mutex::new(Histogram::default()));
         ages.push(age.clone());
         watchers.spawn(listen(lines, shared.clone(), plan.measure, age));
     }
-    let (wrote, cpu_times) = (Instant::now(), CpuTimes::now(bench)?);
+    let wrote = Instant::now();
+    let cpu_times = CpuTimes::now(bench)?;
     let mut writers = JoinSet::new();
     for (number, client) in clients(bench, plan.writers).await?.into_iter().enumerate() {
         writers.spawn(write(client, number, path.clone(), body.clone(), &plan, shared.clone()));
@@ -219,7 +221,8 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: FanOutPlan) -> Result<
     }
     result.writes.seconds = wrote.elapsed().as_secs_f64();
     let due = result.writes.latency.total() * plan.watchers as u64;
-    let (mut last, mut sample) = (Instant::now(), 0);
+    let mut last = Instant::now();
+    let mut sample = 0;
     while sample < due && last.elapsed() < QUIET_TIME_MAX {
         sleep(POLL_INTERVAL).await;
         let now = shared.received.load(Ordering::Relaxed);
@@ -235,7 +238,8 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: FanOutPlan) -> Result<
         result.each.merge(&age.lock().unwrap_or_else(PoisonError::into_inner));
     }
     for (sent, last) in &shared.times {
-        let (sent, last) = (sent.load(Ordering::Relaxed), last.load(Ordering::Relaxed));
+        let sent = sent.load(Ordering::Relaxed);
+        let last = last.load(Ordering::Relaxed);
         if last > 0 {
             result.last.add(Duration::from_nanos(last.saturating_sub(sent)));
         }
@@ -285,7 +289,8 @@ fn write(
     plan: &FanOutPlan,
     shared: Arc<Shared>,
 ) -> impl Future<Output = Result<Load>> + Send + 'static {
-    let (duration, writers) = (plan.duration, plan.writers as u32);
+    let duration = plan.duration;
+    let writers = plan.writers as u32;
     // The writes of all writers are spread evenly.
     let mut ticks = plan.pace.map(|pace| {
         let run_standalone = Duration::from_secs(1) / pace;
@@ -297,9 +302,11 @@ fn write(
         ticks
     });
     async move {
-        let (name, began) = (object(number), Instant::now());
+        let name = object(number);
+        let began = Instant::now();
         let path = format!("{path}/{name}");
-        let (mut load, mut answer) = (Load::default(), vec![]);
+        let mut load = Load::default();
+        let mut answer = vec![];
         while began.elapsed() < duration {
             match &mut ticks {
                 Some(ticks) => drop(ticks.tick().await),
@@ -323,8 +330,10 @@ fn write(
 
 /// Measures the latency of events.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (watchers, writers) = (bench.run.watchers, 4);
-    let (pace, measure) = (bench.run.pace, Measure::Latency);
+    let watchers = bench.run.watchers;
+    let writers = 4;
+    let pace = bench.run.pace;
+    let measure = Measure::Latency;
     let plan = FanOutPlan { watchers, writers, pace, measure, duration: bench.duration() };
     let result = fan_out(bench, numbered_config_map(bench.run.size), plan).await?;
     let title = format!("watch, {watchers} watchers, {writers} writers");
@@ -366,7 +375,8 @@ mod tests {
     fn lines_may_span_chunks() {
         let text = b"one\ntwo\n\nthree\nfo";
         for size in 1..=text.len() {
-            let (mut rest, mut got) = (vec![], vec![]);
+            let mut rest = vec![];
+            let mut got = vec![];
             for chunk in text.chunks(size) {
                 split(&mut rest, chunk, |line| {
                     got.push(String::from_utf8_lossy(line).into_owned())

@@ -59,11 +59,13 @@ pub async fn cost(bench: &Bench, workers: usize) -> Result<(Option<f64>, Load)> 
 
 async fn costs(bench: &Bench, workers: usize) -> Result<(Option<f64>, Load)> {
     let duration = bench.duration() / ROUNDS;
-    let (mut costs, mut all) = (vec![], Load::default());
+    let mut costs = vec![];
+    let mut all = Load::default();
     for _ in 0..ROUNDS {
         let mut times = [None; 2];
         for (time, label) in times.iter_mut().zip(["yes", "no"]) {
-            let (path, body) = (format!("{}?dryRun=All", bench.config_maps()), map(label));
+            let path = format!("{}?dryRun=All", bench.config_maps());
+            let body = map(label);
             let make = move |_, _, _: &[u8]| Some(ApiRequest::post(&path, body.fill("called", 0)));
             let load = drive(bench, workers, duration, make).await?;
             *time = load.server_cpu_ms();

@@ -21,10 +21,12 @@ fn name(worker: usize, number: u64) -> String {
 
 /// Creates the objects of each worker.
 async fn prepare(bench: &Bench) -> Result<()> {
-    let (path, body, workers) =
-        (bench.config_maps(), config_map(bench.run.size), bench.run.connections);
+    let path = bench.config_maps();
+    let body = config_map(bench.run.size);
+    let workers = bench.run.connections;
     fill(bench, workers * OBJECTS as usize, workers, UNBOUNDED, move |number| {
-        let (worker, number) = (number % workers, (number / workers) as u64);
+        let worker = number % workers;
+        let number = (number / workers) as u64;
         ApiRequest::post(&path, body.fill(&name(worker, number), number))
     })
     .await
@@ -33,8 +35,11 @@ async fn prepare(bench: &Bench) -> Result<()> {
 
 /// Measures one verb.
 pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result<()> {
-    let (workers, duration, size) = (bench.run.connections, bench.duration(), bench.run.size);
-    let (path, body) = (bench.config_maps(), config_map(size));
+    let workers = bench.run.connections;
+    let duration = bench.duration();
+    let size = bench.run.size;
+    let path = bench.config_maps();
+    let body = config_map(size);
     let one =
         move |worker: usize, number: u64| format!("{path}/{}", name(worker, number % OBJECTS));
     let (verb, load): (&str, Load) = match profile {
@@ -69,7 +74,8 @@ pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result
 
 /// Creates objects for the given time.
 async fn creates(bench: &Bench, duration: Duration) -> Result<Load> {
-    let (path, body) = (bench.config_maps(), config_map(bench.run.size));
+    let path = bench.config_maps();
+    let body = config_map(bench.run.size);
     drive(bench, bench.run.connections, duration, move |worker, number, _| {
         Some(ApiRequest::post(&path, body.fill(&name(worker, number), number)))
     })

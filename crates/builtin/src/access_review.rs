@@ -70,7 +70,8 @@ pub(crate) async fn answer_rules(
         return Err(Status::bad_request("no namespace on request"));
     }
     let rules = authorizer.rules_for(user, namespace).await;
-    let (mut resources, mut paths) = (vec![], vec![]);
+    let mut resources = vec![];
+    let mut paths = vec![];
     for rule in &rules.rules {
         let list = if rule.urls.is_empty() { &mut resources } else { &mut paths };
         list.push(rule.to_value());
@@ -92,7 +93,8 @@ fn validate(kind: Kind, review: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Path::new("spec");
     let part = |name: &str| review.at(&["spec", name]).filter(|value| !value.is_null());
-    let (resource, non_resource) = (part("resourceAttributes"), part("nonResourceAttributes"));
+    let resource = part("resourceAttributes");
+    let non_resource = part("nonResourceAttributes");
     let shown = non_resource.map(|non_resource| {
         let text = |name: &str| quote(non_resource.str_at(&[name]).unwrap_or_default());
         format!("{{\"Path\":{},\"Verb\":{}}}", text("path"), text("verb"))
@@ -205,8 +207,8 @@ fn subject(review: &Object) -> User {
     let texts = |values: &[Value]| -> Vec<Str> {
         values.iter().filter_map(Value::as_str).map(Str::new).collect()
     };
-    let extra = review.at(&["spec", "extra"]).and_then(Value::as_object);
-    let extra = extra.into_iter().flat_map(Map::iter);
+    let extra =
+        review.at(&["spec", "extra"]).and_then(Value::as_object).into_iter().flat_map(Map::iter);
     User {
         name: review.str_at(&["spec", "user"]).into(),
         uid: review.str_at(&["spec", "uid"]).into(),
@@ -222,7 +224,8 @@ fn attributes(review: &Object, ignored: &mut Vec<String>) -> Attributes {
     let resource = review.at(&["spec", "resourceAttributes"]).filter(|value| !value.is_null());
     let Some(resource) = resource else {
         let text = |name: &str| review.str_at(&["spec", "nonResourceAttributes", name]);
-        let (verb, path) = (text("verb").into(), text("path").to_owned());
+        let verb = text("verb").into();
+        let path = text("path").to_owned();
         return Attributes { verb, non_resource: true, path, ..Attributes::default() };
     };
     let text = |name: &str| Str::new(resource.str_at(&[name]).unwrap_or_default());
@@ -241,7 +244,8 @@ fn attributes(review: &Object, ignored: &mut Vec<String>) -> Attributes {
 /// authorized, and never narrows it.
 fn selectors(resource: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
     let part = |name: &str| resource.get(name).filter(|value| !value.is_null());
-    let (labels, fields) = (part("labelSelector"), part("fieldSelector"));
+    let labels = part("labelSelector");
+    let fields = part("fieldSelector");
     if labels.is_none() && fields.is_none() {
         return None;
     }
@@ -302,8 +306,8 @@ fn label_selector(given: &Value) -> (Option<Selector>, Parsed) {
     let requirements = given.array_at(&["requirements"]);
     let parse =
         |list: Vec<Value>| Selector::from_object(Some(&value!({"matchExpressions": (list)}))).ok();
-    let valid = requirements.iter().filter(|one| parse(vec![(*one).clone()]).is_some());
-    let valid: Vec<Value> = valid.cloned().collect();
+    let valid: Vec<Value> =
+        requirements.iter().filter(|one| parse(vec![(*one).clone()]).is_some()).cloned().collect();
     let parsed = Parsed::of(valid.len(), requirements.len());
     (parse(valid), parsed)
 }

@@ -107,7 +107,8 @@ pub(crate) fn built_in(registry: &Registry) -> Vec<(Target, Value)> {
 /// Syncs APIServices with definitions and services until it is dropped.
 pub async fn run(registry: Arc<Registry>, probes: Arc<Probes>) {
     let mut informer = registry.informer(InformerScope::Only(FOLLOWED));
-    let (mut state, mut events) = (State::default(), vec![]);
+    let mut state = State::default();
+    let mut events = vec![];
     loop {
         informer.take_all(&mut events);
         for event in events.drain(..) {
@@ -501,7 +502,8 @@ fn check_service(registry: &Registry, api_service: &Object) -> Result<(), Availa
         Err(Available { is_available: false, reason, message })
     };
     let text = |name: &str| api_service.str_at(&["spec", "service", name]);
-    let (namespace, name) = (text("namespace"), text("name"));
+    let namespace = text("namespace");
+    let name = text("name");
     let reference = format!("service/{name} in {namespace:?}");
     let service = registry.kind("", "services").and_then(|kind| {
         let entry = registry.cached(&kind, namespace, name)?;

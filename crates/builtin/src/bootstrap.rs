@@ -104,8 +104,13 @@ async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
 async fn ensure_kubernetes_service(registry: &Registry) -> Result<(), Failure> {
     let address = registry.options.advertise_address.to_string();
     let port = i64::from(registry.options.advertise_port);
-    let ip = registry.options.service_ranges.first().and_then(|range| first_address(range));
-    let ip = ip.map(|ip| ip.to_string()).unwrap_or_default();
+    let ip = registry
+        .options
+        .service_ranges
+        .first()
+        .and_then(|range| first_address(range))
+        .map(|ip| ip.to_string())
+        .unwrap_or_default();
     let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
     let service = value!({
         "metadata": {"name": "kubernetes", "namespace": "default",

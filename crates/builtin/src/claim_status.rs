@@ -96,8 +96,12 @@ async fn allowed(
 /// claim is allocated, such as the driver's Pod there, there is a weaker one.
 fn driver_verbs(write: &Write<'_>, old: &Object, verb: &str) -> Vec<String> {
     let user = write.permit.user();
-    let nodes = user.extra.iter().find(|(name, _)| name == NODE_NAME);
-    let nodes = nodes.map(|(_, nodes)| nodes.as_slice()).unwrap_or_default();
+    let nodes = user
+        .extra
+        .iter()
+        .find(|(name, _)| name == NODE_NAME)
+        .map(|(_, nodes)| nodes.as_slice())
+        .unwrap_or_default();
     let is_associated = user.name.starts_with("system:serviceaccount:")
         && matches!(nodes, [node] if allocated_node(old) == Some(node));
     let associated = is_associated.then(|| format!("associated-node:{verb}"));
@@ -122,7 +126,8 @@ fn changed_drivers<'o>(old: &'o Object, new: &'o Object) -> BTreeSet<&'o str> {
     if allocation(old) && !allocation(new) {
         return BTreeSet::new();
     }
-    let (before, after) = (devices(old), devices(new));
+    let before = devices(old);
+    let after = devices(new);
     let ids = before.keys().chain(after.keys());
     let changed = ids.filter(|id| before.get(*id) != after.get(*id));
     changed.map(|id| id[0]).collect()

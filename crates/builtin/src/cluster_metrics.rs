@@ -53,9 +53,11 @@ fn is_available(service: &Object) -> bool {
 
 /// Returns the ranges of cluster IPs: those of the flags, and those of ServiceCIDRs.
 fn ranges(registry: &Registry) -> Vec<Cidr> {
-    let stored = objects(registry, "networking.k8s.io", "servicecidrs");
-    let stored = stored.iter().flat_map(|range| range.array_at(&["spec", "cidrs"]));
-    let stored = stored.filter_map(Value::as_str);
+    let service_cidrs = objects(registry, "networking.k8s.io", "servicecidrs");
+    let stored = service_cidrs
+        .iter()
+        .flat_map(|range| range.array_at(&["spec", "cidrs"]))
+        .filter_map(Value::as_str);
     let given = registry.options.service_ranges.iter().map(String::as_str);
     let mut ranges: Vec<Cidr> = vec![];
     for range in given.chain(stored).filter_map(ip::parse_cidr) {

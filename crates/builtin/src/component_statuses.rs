@@ -65,7 +65,8 @@ impl ComponentStatuses {
         let peer =
             Peer { route: Route::Node, trust: Trust::Anyone, ..Peer::new("127.0.0.1", port) };
         let client = self.egress.client(&peer).map_err(|error| error.to_string())?;
-        let (method, path) = (Method::GET, "/healthz".to_owned());
+        let method = Method::GET;
+        let path = "/healthz".to_owned();
         let request = Request { method, path, headers: HeaderMap::new(), body: Bytes::new() };
         let deadline = Instant::now() + ANSWER_TIME_MAX;
         let answer = client.send(&request, ANSWER_BYTES_MAX, deadline).await;

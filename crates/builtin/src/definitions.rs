@@ -175,7 +175,8 @@ pub(crate) fn serve_stored(registry: &Registry) {
 /// Accepts the names of all stored definitions and serves them, for a registry without the control loop.
 pub async fn serve_all(registry: &Registry) -> Result<(), Failure> {
     let Some(target) = target_of(registry, "") else { return Ok(()) };
-    let (definitions, permit) = (Definitions::stored(registry), watch::own_permit());
+    let definitions = Definitions::stored(registry);
+    let permit = watch::own_permit();
     let stored: Vec<Entry> = registry.cached_all(&target.kind).range("", "").cloned().collect();
     for name in names_of(&stored) {
         definitions.sync(registry, &permit, &name).await?;
@@ -211,8 +212,9 @@ fn serve_definition(
         return;
     }
     let defined = producer_definition(entry, definition, since);
-    let conversion = definition.at(&["spec", "conversion"]);
-    let conversion = conversion.filter(|given| given.str_at(&["strategy"]) == Some("Webhook"));
+    let conversion = definition
+        .at(&["spec", "conversion"])
+        .filter(|given| given.str_at(&["strategy"]) == Some("Webhook"));
     let config = conversion.and_then(|conversion| conversion.get("webhook"));
     let webhook = config.zip(registry.options.conversion_webhooks.as_ref());
     let served = match webhook {
@@ -244,8 +246,9 @@ impl AcceptedNames {
             return Ok(names.clone());
         }
         let text = definition.json_slice();
-        let names = json::value_range(text, &["status", "acceptedNames"]);
-        let names = names.map(|range| json::parse(&text[range])).transpose();
+        let names = json::value_range(text, &["status", "acceptedNames"])
+            .map(|range| json::parse(&text[range]))
+            .transpose();
         let names = match names.map_err(Status::internal)?.map(|parsed| parsed.value) {
             Some(Value::Object(names)) => Some(Arc::new(names)),
             _ => None,
@@ -288,8 +291,8 @@ fn releases_name(before: &Map, after: &Map) -> bool {
 
 /// Accepts the names of a definition that no other one has, and sets its conditions.
 fn accept(definition: &mut Object, others: &[Arc<Map>], now: &str) {
-    let requested = definition.at(&["spec", "names"]).and_then(Value::as_object).cloned();
-    let requested = requested.unwrap_or_default();
+    let requested =
+        definition.at(&["spec", "names"]).and_then(Value::as_object).cloned().unwrap_or_default();
     let before = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object).cloned();
     let mut accepted = before.unwrap_or_default();
     // `kind` and `listKind` share a namespace; so do `plural`, `singular` and `shortNames`.
@@ -383,8 +386,8 @@ fn defined_version(
     let name = text("name");
     let gvk = GroupVersionKind::new(group.clone(), name.clone(), kind.clone());
     let schema = version.at(&["schema", "openAPIV3Schema"]);
-    let openapi = schema.map(|schema| SchemaText::of_version(entry, &name, schema));
-    let openapi = openapi.unwrap_or_default();
+    let openapi =
+        schema.map(|schema| SchemaText::of_version(entry, &name, schema)).unwrap_or_default();
     let text = openapi.clone();
     let structural: Arc<LazyStructural> = Arc::new(LazyLock::new(Box::new(move || {
         let schema = json::parse(text.open().as_ref()).ok().map(|parsed| parsed.value);
@@ -427,8 +430,11 @@ fn deprecation(version: &Value, all: &[Value], group: &str, kind: &str) -> Optio
         return Some(Str::new(warning));
     }
     let own = name(version);
-    let newer = all.iter().filter(|other| is(other, "served") && !is(other, "deprecated"));
-    let newer = newer.map(name).filter(|other| by_priority(other, &own) == Order::Less);
+    let newer = all
+        .iter()
+        .filter(|other| is(other, "served") && !is(other, "deprecated"))
+        .map(name)
+        .filter(|other| by_priority(other, &own) == Order::Less);
     let warning = format!("{group}/{own} {kind} is deprecated");
     Some(Str::from(match newer.min_by(|one, other| by_priority(one, other)) {
         Some(newer) => format!("{warning}; use {group}/{newer} {kind}"),
@@ -444,7 +450,8 @@ mod tests {
     #[test]
     fn only_a_removed_name_is_released() {
         let check = |before: Value, after: Value, expected: bool| {
-            let (before, after) = (before.as_object().cloned(), after.as_object().cloned());
+            let before = before.as_object().cloned();
+            let after = after.as_object().cloned();
             let found = releases_name(&before.expect("a map"), &after.expect("a map"));
             assert_eq!(found, expected);
         };

@@ -41,8 +41,10 @@ async fn evict(req: ActionRequest<'_>, mut eviction: Object) -> Result<ActionRes
     let mut warnings = vec![];
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
     let write = req.write(&kind);
-    let configs = req.admit(&write, &mut eviction, &mut warnings).await;
-    let configs = configs.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+    let configs = req
+        .admit(&write, &mut eviction, &mut warnings)
+        .await
+        .map_err(|failure| failure.with_warnings(warnings.clone()))?;
     if eviction.name() != req.target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -120,7 +122,8 @@ async fn decrement_budget(
     dry_run: bool,
 ) -> Result<(), Failure> {
     let ActionRequest { registry, target, .. } = req;
-    let (namespace, name) = (&target.namespace, budget.name());
+    let namespace = &target.namespace;
+    let name = budget.name();
     let budgets = registry.target("policy", "poddisruptionbudgets", namespace, name);
     let now = registry.clock.now().text();
     let change = |live: Option<&Object>| {
@@ -154,7 +157,9 @@ async fn add_condition_and_delete(
     options: &DeleteOptions,
     version: Option<&str>,
 ) -> Result<(), Failure> {
-    let (registry, target, mut options) = (req.registry, req.target, options.clone());
+    let registry = req.registry;
+    let target = req.target;
+    let mut options = options.clone();
     if options.resource_version.is_none() {
         options.resource_version = version.map(Str::new);
     }
@@ -173,7 +178,8 @@ async fn add_condition_and_delete(
             // The condition gets no field manager.
             Ok(NewObject { object, managed: true, warnings: vec![] })
         };
-        let (subresource, write) = (Subresource::Action("eviction"), WriteOptions::default());
+        let subresource = Subresource::Action("eviction");
+        let write = WriteOptions::default();
         let written = req.change(target, subresource, &change, &write).await?;
         if let (Some(expected), Answer::Entry(entry)) =
             (&mut options.resource_version, &written.answer)
@@ -187,8 +193,8 @@ async fn add_condition_and_delete(
 /// Returns the validated options of the deletion.
 /// Refuses a dry run whose options say something else.
 fn check_dry_run(eviction: &Object, dry_run: bool) -> Result<(), Failure> {
-    let given = eviction.array_at(&["deleteOptions", "dryRun"]);
-    let given: Vec<&str> = given.iter().filter_map(Value::as_str).collect();
+    let given: Vec<&str> =
+        eviction.array_at(&["deleteOptions", "dryRun"]).iter().filter_map(Value::as_str).collect();
     if !dry_run || given.is_empty() || given == ["All"] {
         return Ok(());
     }
@@ -201,8 +207,8 @@ fn delete_options(eviction: &Object, dry_run: bool) -> Result<DeleteOptions, Fai
     let given = eviction.at(&["deleteOptions"]).map(GivenDeleteOptions::from_value);
     let mut options = given.unwrap_or_default().validate()?;
     if options.ignore_read_error {
-        let path = Path::new("deleteOptions");
-        let path = path.field("ignoreStoreReadErrorWithClusterBreakingPotential");
+        let options = Path::new("deleteOptions");
+        let path = options.field("ignoreStoreReadErrorWithClusterBreakingPotential");
         let why = "can not be set for pod eviction, try after removing the option";
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(&path, true, why));
@@ -267,15 +273,17 @@ fn check_budget(budgets: &Target, budget: &Object) -> Result<(), Failure> {
 fn denial_message(budget: &Object) -> String {
     let name = budget.name();
     let count = |name: &str| budget.int_at(&["status", name]).unwrap_or(0);
-    let (desired, healthy) = (count("desiredHealthy"), count("currentHealthy"));
-    let denied = condition(budget, "DisruptionAllowed").filter(|condition| {
-        condition.str_at(&["status"]) == Some("False")
-            && condition.str_at(&["message"]).is_some_and(|text| !text.is_empty())
-    });
-    let denied = denied.map(|condition| {
-        let text = |name: &str| condition.str_at(&[name]).unwrap_or_default();
-        (text("reason"), text("message"))
-    });
+    let desired = count("desiredHealthy");
+    let healthy = count("currentHealthy");
+    let denied = condition(budget, "DisruptionAllowed")
+        .filter(|condition| {
+            condition.str_at(&["status"]) == Some("False")
+                && condition.str_at(&["message"]).is_some_and(|text| !text.is_empty())
+        })
+        .map(|condition| {
+            let text = |name: &str| condition.str_at(&[name]).unwrap_or_default();
+            (text("reason"), text("message"))
+        });
     let message = format!("The disruption budget {name} does not allow evicting pods currently");
     match denied {
         // The counts of a budget are outdated if its controller failed.

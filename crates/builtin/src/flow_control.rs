@@ -160,13 +160,16 @@ fn level_spec((_, shares, lendable, queues): &Level) -> Value {
     let response = match queues {
         None => value!({"type": "Reject"}),
         Some((queues, hand, length)) => {
-            let (queues, hand, length) = (*queues, *hand, *length);
+            let queues = *queues;
+            let hand = *hand;
+            let length = *length;
             value!({"type": "Queue", "queuing": {
                 "queues": queues, "handSize": hand, "queueLengthLimit": length
             }})
         }
     };
-    let (shares, lendable) = (*shares, *lendable);
+    let shares = *shares;
+    let lendable = *lendable;
     value!({"type": "Limited", "limited": {
         "nominalConcurrencyShares": shares, "limitResponse": (response),
         "lendablePercent": lendable
@@ -218,7 +221,8 @@ impl Schema {
 fn subject(text: &'static str) -> Value {
     let mut words = text.split(' ');
     let mut next = || words.next().unwrap_or_default();
-    let (kind, first) = (next(), next());
+    let kind = next();
+    let first = next();
     match kind {
         "Group" => value!({"kind": "Group", "group": {"name": first}}),
         "User" => value!({"kind": "User", "user": {"name": first}}),

@@ -90,8 +90,11 @@ async fn write_lease_key(registry: &Registry, op: Op) -> Result<(), Failure> {
 
 /// Returns the addresses of the servers with a lease.
 async fn endpoint_leases(registry: &Registry) -> Result<Vec<String>, Failure> {
-    let page = registry.store.range(Range::prefix(LEASES.as_bytes())).await;
-    let page = page.map_err(|error| Status::unavailable(error.to_string()))?;
+    let page = registry
+        .store
+        .range(Range::prefix(LEASES.as_bytes()))
+        .await
+        .map_err(|error| Status::unavailable(error.to_string()))?;
     let addresses = page.items.iter().filter_map(|item| parse_lease_key(&item.key));
     // Sorted as text, as kube-apiserver does.
     Ok(addresses.collect::<BTreeSet<String>>().into_iter().collect())
@@ -133,8 +136,8 @@ async fn set_fields(
     let change = |live: &Object| {
         let mut object = live.clone();
         let metadata = object.object_mut("metadata");
-        let labels = metadata.get("labels").and_then(Value::as_object);
-        let mut labels = labels.cloned().unwrap_or_default();
+        let mut labels =
+            metadata.get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
         labels.insert(label.0, label.1);
         metadata.insert("labels", labels);
         for (name, value) in fields {

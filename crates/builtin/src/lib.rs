@@ -108,8 +108,9 @@ pub async fn open(
     let token_reviews = Arc::new(TokenReviews::default());
     let streams = Streams::new(options.node_address_types.clone());
     let hooks = hooks(&services, &token_requests, &token_reviews, streams);
-    let registry = Registry::open(store, clock, options, hooks).await;
-    let registry = registry.map_err(|source| OpenError::Registry { source })?;
+    let registry = Registry::open(store, clock, options, hooks)
+        .await
+        .map_err(|source| OpenError::Registry { source })?;
     definitions::serve_stored(&registry);
     let ensured = bootstrap::ensure(&registry, &services).await;
     ensured.map_err(|source| OpenError::Bootstrap { source })?;

@@ -218,7 +218,8 @@ fn count(registry: &Registry, quota: &Object) -> Result<Amounts, Failure> {
     let names = hard.into_iter().flat_map(Map::iter).map(|(what, _)| what.to_string());
     let mut used: Amounts = names.map(|what| (what, Quantity::default())).collect();
     for kind in registry.kinds().into_iter().filter(|kind| kind.namespaced) {
-        let (group, resource) = (kind.gvr.group.as_str(), kind.gvr.resource.as_str());
+        let group = kind.gvr.group.as_str();
+        let resource = kind.gvr.resource.as_str();
         if !quota::tracks(quota, group, resource) {
             continue;
         }

@@ -119,8 +119,12 @@ async fn review_token(
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let audiences = obj.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
-    let audiences: Vec<Str> = audiences.map(Str::new).collect();
+    let audiences: Vec<Str> = obj
+        .array_at(&["spec", "audiences"])
+        .iter()
+        .filter_map(Value::as_str)
+        .map(Str::new)
+        .collect();
     let now = registry.clock.now();
     let mut status = Map::new();
     match authenticator.authenticate_token(token, &audiences, now).await {

@@ -167,11 +167,13 @@ impl Streams {
             found.and_then(|address| address.str_at(&["address"]))
         };
         let Some(host) = self.address_types.iter().find_map(address) else {
-            let known = addresses.iter().map(|address| {
-                let part = |name: &str| address.str_at(&[name]).unwrap_or_default();
-                format!("{{{} {}}}", part("type"), part("address"))
-            });
-            let known: Vec<String> = known.collect();
+            let known: Vec<String> = addresses
+                .iter()
+                .map(|address| {
+                    let part = |name: &str| address.str_at(&[name]).unwrap_or_default();
+                    format!("{{{} {}}}", part("type"), part("address"))
+                })
+                .collect();
             return Err(Status::new(
                 Reason::Unknown,
                 format!("no preferred addresses found; known addresses: [{}]", known.join(" ")),
@@ -436,8 +438,12 @@ fn log_query(options: &LogOptions, may_split: bool) -> String {
 fn session_query(session: Session, options: &Object) -> String {
     let mut pairs = vec![];
     if session == Session::PortForward {
-        let ports = options.array_at(&["ports"]).iter().filter_map(Value::as_int);
-        let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+        let ports: Vec<String> = options
+            .array_at(&["ports"])
+            .iter()
+            .filter_map(Value::as_int)
+            .map(|port| port.to_string())
+            .collect();
         if !ports.is_empty() {
             pairs.push(("port", ports.join(",")));
         }
@@ -524,8 +530,8 @@ mod tests {
     #[test]
     fn targets_of_proxies_have_three_forms() {
         let check = |id: &str, expected: Option<(bool, &str, &str)>| {
-            let parsed = Backend::parse(id);
-            let parsed = parsed.map(|backend| (backend.is_secure, backend.name, backend.port));
+            let parsed =
+                Backend::parse(id).map(|backend| (backend.is_secure, backend.name, backend.port));
             assert_eq!(parsed, expected, "{id}");
         };
         check("a", Some((false, "a", "")));

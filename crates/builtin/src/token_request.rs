@@ -53,8 +53,10 @@ async fn request_token(
 ) -> Result<ActionResponse, Failure> {
     let ActionRequest { registry, target, options, .. } = req;
     let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
-    let schema = registry.catalogue.schema(&kind);
-    let schema = schema.ok_or_else(|| Status::internal("TokenRequest has no schema"))?;
+    let schema = registry
+        .catalogue
+        .schema(&kind)
+        .ok_or_else(|| Status::internal("TokenRequest has no schema"))?;
     let spec = request.object_mut("spec");
     spec.entry_or("expirationSeconds", || EXPIRATION_SECONDS_DEFAULT.into());
     registry.set_field_manager(&schema, "token", &mut request, options);
@@ -127,7 +129,9 @@ async fn claims(
     let bound = request.at(&["spec", "boundObjectRef"]).filter(|bound| !bound.is_null());
     let Some(bound) = bound else { return Ok(claims) };
     let text = |name: &str| bound.str_at(&[name]).unwrap_or_default();
-    let (kind, name, namespace) = (text("kind"), text("name"), target.namespace.as_str());
+    let kind = text("kind");
+    let name = text("name");
+    let namespace = target.namespace.as_str();
     let group = GroupVersion::parse(text("apiVersion"));
     let is_core = group.as_ref().is_some_and(|group| group.group.is_empty());
     let found = match (is_core, kind) {
@@ -194,7 +198,8 @@ fn reference(object: &Object) -> Reference {
 /// Returns an error if the name in the body differs from that in the URL.
 fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
     let mut errors = ErrorList::new();
-    let (name, metadata) = (request.name(), Path::new("metadata"));
+    let name = request.name();
+    let metadata = Path::new("metadata");
     if !name.is_empty() && name != target.name {
         let why = "must match the service account name if specified";
         errors.push(FieldError::invalid(&metadata.field("name"), name, why));
@@ -204,7 +209,8 @@ fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
 
 /// Returns an error if the uid in the body is that of another service account.
 fn check_uid(kind: &GroupVersionKind, request: &Object, account: &Object) -> Result<(), Failure> {
-    let (given, stored) = (request.uid(), account.uid());
+    let given = request.uid();
+    let stored = account.uid();
     if given.is_empty() || given == stored {
         return Ok(());
     }

@@ -324,8 +324,10 @@ async fn record_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
         Ok(()) => "the store was closed".to_owned(),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                let text = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| panic.downcast_ref::<&str>().copied());
                 let line = text.and_then(|text| text.lines().next()).unwrap_or_default();
                 tracing::error!(why = line, "cache feed panicked; nothing new is served any more");
                 format!("it panicked: {line}")
@@ -373,8 +375,10 @@ async fn catch_up(
     store: &dyn Store,
     watch: &mut dyn Watch,
 ) -> Result<PendingWakes, WatchError> {
-    let (newest, mut through) = (store.revision(), *shared.applied.borrow());
-    let (mut pending, mut ahead) = (PendingWakes::default(), None);
+    let newest = store.revision();
+    let mut through = *shared.applied.borrow();
+    let mut pending = PendingWakes::default();
+    let mut ahead = None;
     while through < newest {
         let batch = match ahead {
             Some(batch) => batch,
@@ -569,9 +573,10 @@ mod tests {
             prefixes.map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect()
         };
         let text = String::from_utf8_lossy(&prefix).into_owned();
-        let (only, none): ([String; 1], [String; 0]) = ([text], []);
-        let (mut all, mut other) =
-            (cache.follow(None), cache.follow(Some(BTreeSet::from([Bytes::from_static(b"/r/")]))));
+        let only = [text];
+        let none: [String; 0] = [];
+        let mut all = cache.follow(None);
+        let mut other = cache.follow(Some(BTreeSet::from([Bytes::from_static(b"/r/")])));
         assert_eq!(names(all.take()), only, "what is there counts as changed");
         assert_eq!(names(all.take()), none);
         put(&store, "ns/b").await;

@@ -312,7 +312,8 @@ impl History {
             NextVersion::Deleted => ChangeKind::Delete,
             NextVersion::Current(_) | NextVersion::ReplacedBy(_) => ChangeKind::Put,
         };
-        let (revision, entry) = (packed.revision, self.entry_after(index));
+        let revision = packed.revision;
+        let entry = self.entry_after(index);
         let previous = packed.before(|| entry.clone());
         Arc::new(Change { kind, revision, entry, previous, frames: Mutex::new(None) })
     }
@@ -482,8 +483,8 @@ mod tests {
 
     fn fields_of(change: &Change) -> impl PartialEq + std::fmt::Debug + use<> {
         let text = |entry: &Entry| {
-            let labels = entry.labels().map(|(name, value)| format!("{name}={value}"));
-            let labels: Vec<_> = labels.collect();
+            let labels: Vec<_> =
+                entry.labels().map(|(name, value)| format!("{name}={value}")).collect();
             let json = String::from_utf8_lossy(entry.json_slice()).into_owned();
             (entry.key().to_owned(), entry.modified(), labels, json)
         };

@@ -97,7 +97,8 @@ impl Index {
         prefix: &'a str,
         start: &str,
     ) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        let (value, prefix) = (value.as_bytes(), prefix.as_bytes());
+        let value = value.as_bytes();
+        let prefix = prefix.as_bytes();
         let from = (value, start.as_bytes().max(prefix));
         self.objects
             .from(from)
@@ -196,7 +197,8 @@ mod tests {
         let mut held = vec![];
         for revision in 1..2_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (number, label) = (random >> 40 & 31, random >> 50 & 3);
+            let number = random >> 40 & 31;
+            let label = random >> 50 & 3;
             let labels = [("app", ["a", "b", ""][label as usize % 3])];
             let labels = if label == 3 { &[][..] } else { &labels };
             let kv = stored(&format!("n/{number}"), labels, revision);
@@ -215,8 +217,8 @@ mod tests {
         assert!(held.len() > 15);
         for snapshot in &held {
             for value in ["a", "b", "", "c"] {
-                let all = snapshot.range("n/", "n/2");
-                let all: Vec<_> = all.filter(|e| e.label("app") == Some(value)).collect();
+                let all: Vec<_> =
+                    snapshot.range("n/", "n/2").filter(|e| e.label("app") == Some(value)).collect();
                 if let Some(selected) = snapshot.select(&term, value, "n/", "n/2") {
                     let found: Vec<_> =
                         selected.map(Entry::json_slice).map(<[u8]>::as_ptr).collect();

@@ -108,7 +108,8 @@ pub struct ResourceCounts {
 impl State {
     /// Records the start of an object's JSON.
     fn record_head(&mut self, entry: &Entry) {
-        let (head, at) = (entry.head_slice(), entry.modified());
+        let head = entry.head_slice();
+        let at = entry.modified();
         let known = self.heads.iter().position(|(known, _)| **known == *head);
         if known.is_none() && self.heads.len() < HEADS_MAX {
             return self.heads.push((head.into(), at));
@@ -149,8 +150,10 @@ impl Resource {
         let state = State { history: History::new(floor), loads: 1, ..State::default() };
         let state = RwLock::new(state);
         let next = watch::Sender::new(0);
-        let (scans, written) = (Mutex::default(), Mutex::default());
-        let (ends, changes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let scans = Mutex::default();
+        let written = Mutex::default();
+        let ends = AtomicU64::new(0);
+        let changes = AtomicU64::new(0);
         let initial_events = AtomicU64::new(0);
         Resource { prefix, state, scans, written, next, ends, changes, initial_events }
     }
@@ -357,7 +360,8 @@ impl Resource {
     pub(crate) fn snapshot(&self, revision: Revision) -> Snapshot {
         let state = self.read();
         let newest = state.history.newest().unwrap_or(Revision(0));
-        let (objects, indexes) = (state.objects.clone(), state.indexes.clone());
+        let objects = state.objects.clone();
+        let indexes = state.indexes.clone();
         Snapshot { objects, indexes, revision: revision.max(newest) }
     }
 
@@ -400,7 +404,8 @@ impl Resource {
 
     fn add_index(&self, term: Term) {
         let state = self.read();
-        let (objects, at) = (state.objects.clone(), state.history.next());
+        let objects = state.objects.clone();
+        let at = state.history.next();
         drop(state);
         let mut index = Index::new(term, &objects);
         let mut state = self.write();
@@ -510,7 +515,9 @@ impl Cursor {
 
     /// Waits until there may be another change.
     pub async fn changed(&mut self) -> Result<(), CursorError> {
-        let (at, ends, resource) = (self.at, self.ends, &self.resource);
+        let at = self.at;
+        let ends = self.ends;
+        let resource = &self.resource;
         let is_ended = || resource.ends.load(Ordering::Acquire) != ends;
         let woken = self.wake.wait_for(|next| *next > at || is_ended()).await;
         woken.map(drop).map_err(|_| CursorError::Closed)

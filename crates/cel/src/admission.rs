@@ -116,7 +116,8 @@ impl Compiler {
     pub fn compile(&self, text: &str, purpose: Purpose) -> Result<Program, String> {
         let env = self.environment(purpose);
         let program = env.compile(text).map_err(|error| error.to_string())?.program;
-        let (wanted, found) = (purpose.types(), program.result_type());
+        let wanted = purpose.types();
+        let found = program.result_type();
         if wanted.is_empty() || wanted.contains(found) {
             return Ok(program);
         }
@@ -244,8 +245,10 @@ impl<'a> Inputs<'a> {
         let val = |map: Option<&'a keelson_meta::Map>| {
             Some(map.map_or(Val::Null, |map| Val::Map(Map::Plain(map))))
         };
-        let (object, old) = (val(self.object), val(self.old_object));
-        let (namespace, request) = (val(self.namespace), val(self.request));
+        let object = val(self.object);
+        let old = val(self.old_object);
+        let namespace = val(self.namespace);
+        let request = val(self.request);
         [object, old, namespace, request, None, val(self.params), None, None]
     }
 

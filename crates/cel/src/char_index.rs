@@ -78,7 +78,8 @@ fn nth(text: &str, at: usize) -> Option<usize> {
 }
 
 fn with<T>(content: &str, made: Option<&Str>, read: impl FnOnce(&Known) -> T) -> T {
-    let (address, bytes) = (content.as_ptr() as usize, content.len());
+    let address = content.as_ptr() as usize;
+    let bytes = content.len();
     TEXTS.with_borrow_mut(|(texts, next)| {
         let found = texts.iter().position(|known| known.address == address && known.bytes == bytes);
         let at = found.unwrap_or_else(|| {

@@ -402,7 +402,8 @@ impl Checker<'_> {
     }
 
     fn map(&mut self, entries: &[Entry]) -> Type {
-        let (mut key, mut value) = (None, None);
+        let mut key = None;
+        let mut value = None;
         for entry in entries {
             self.check(&entry.key);
             let ty = self.ty(&entry.key);
@@ -458,7 +459,8 @@ impl Checker<'_> {
             return;
         }
         let expected = expected.map_or_else(String::new, |ty| ty.to_string());
-        let (name, found) = (&field.name, self.resolved(&found));
+        let name = &field.name;
+        let found = self.resolved(&found);
         self.report(
             field.id,
             format!(

@@ -43,7 +43,8 @@ pub(crate) fn equal(left: &Val<'_>, right: &Val<'_>) -> Result<bool, EvalError> 
 }
 
 fn equal_bytes<T: AsRef<[u8]> + ?Sized>(left: &T, right: &T) -> Result<bool, EvalError> {
-    let (left, right) = (left.as_ref(), right.as_ref());
+    let left = left.as_ref();
+    let right = right.as_ref();
     if left.len() != right.len() {
         return Ok(false);
     }

@@ -378,7 +378,8 @@ impl Parser<'_> {
     /// Parses relations and arithmetic by precedence climbing.
     fn relation(&mut self, precedence_min: u8) -> ParseResult<Expr> {
         let mut left = self.unary()?;
-        let (mut relations, mut sums) = (0, 0);
+        let mut relations = 0;
+        let mut sums = 0;
         loop {
             let token = self.peek();
             let operator = binary(token).filter(|(precedence, _)| *precedence >= precedence_min);

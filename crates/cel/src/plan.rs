@@ -231,7 +231,8 @@ impl Planner<'_> {
     fn conditional(&mut self, args: &[Expr]) -> Planned {
         let [condition, yes, no] = args else { return Err("a conditional has three parts".into()) };
         let condition = self.plan(condition)?;
-        let (mut yes, mut no) = (self.plan(yes)?, self.plan(no)?);
+        let mut yes = self.plan(yes)?;
+        let mut no = self.plan(no)?;
         drop_read_cost(&mut yes);
         drop_read_cost(&mut no);
         Ok(Node::Conditional(Box::new((condition, yes, no))))

@@ -247,7 +247,8 @@ fn smaller_size(left: &Val<'_>, right: &Val<'_>) -> u64 {
     /// Maximum length of a character.
     const CHAR_BYTES_MAX: usize = 4;
     if let (Val::String(one), Val::String(two)) = (left, right) {
-        let (one_bytes, two_bytes) = (one.as_str().len(), two.as_str().len());
+        let one_bytes = one.as_str().len();
+        let two_bytes = two.as_str().len();
         if one_bytes <= two_bytes / CHAR_BYTES_MAX {
             return left.size();
         }

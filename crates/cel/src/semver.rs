@@ -42,7 +42,8 @@ impl Semver {
                 format!("strconv.ParseUint: parsing {text:?}: {why}")
             })
         };
-        let (major, minor) = (number(major, "Major")?, number(minor, "Minor")?);
+        let major = number(major, "Major")?;
+        let minor = number(minor, "Minor")?;
         let (rest, build) = match rest.split_once('+') {
             Some((rest, build)) => (rest, Some(build)),
             None => (rest, None),

@@ -80,8 +80,9 @@ fn variables_have_the_types_of_their_expressions() {
         compiler.variable(name, text);
     }
     let check = |text: &str, want: &str| {
-        let found = compiler.compile(text, Purpose::Variable);
-        let found = found.map_or_else(|error| error, |program| program.result_type().to_string());
+        let found = compiler
+            .compile(text, Purpose::Variable)
+            .map_or_else(|error| error, |program| program.result_type().to_string());
         assert!(found.contains(want), "{text}: {found}");
     };
     check("variables.n", "int");

@@ -153,7 +153,8 @@ fn run(test: &Json) -> Result<(), String> {
         Err(error) => return Err(error.to_string()),
     };
     if let Some(wanted) = test["typed_result"].get("deduced_type") {
-        let (wanted, found) = (support::ty(wanted), compiled.program.result_type());
+        let wanted = support::ty(wanted);
+        let found = compiled.program.result_type();
         if wanted.to_string() != found.to_string() {
             return Err(format!("wanted the type {wanted}, found {found}"));
         }

@@ -75,8 +75,12 @@ impl ControlLoop for AccountTokens {
         if secret.str_at(&["type"]) != SECRET_TYPE || owner.is_empty() {
             return Ok(None);
         }
-        let account = self.client.registry.cached(&accounts, &namespace, owner);
-        let account = account.map(|entry| accounts.decode(&entry)).transpose()?;
+        let account = self
+            .client
+            .registry
+            .cached(&accounts, &namespace, owner)
+            .map(|entry| accounts.decode(&entry))
+            .transpose()?;
         let wanted = secret.annotation(UID_ANNOTATION).unwrap_or_default();
         let account = account.filter(|account| wanted.is_empty() || wanted == account.uid());
         let Some(account) = account else {

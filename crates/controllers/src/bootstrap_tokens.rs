@@ -127,8 +127,10 @@ impl ControlLoop for Signer {
             return Ok(None);
         }
         let all = registry.cached_all(&secrets);
-        let stored = all.range("kube-system/", "").filter(|entry| is_token(entry));
-        let stored = stored.filter_map(|entry| secrets.decode(entry).ok());
+        let stored = all
+            .range("kube-system/", "")
+            .filter(|entry| is_token(entry))
+            .filter_map(|entry| secrets.decode(entry).ok());
         let (signatures, next) = signatures(stored, &kubeconfig, self.client.now());
         let data = info.object_mut("data");
         let before = data.clone();
@@ -150,7 +152,8 @@ fn signatures(
     kubeconfig: &str,
     now: Timestamp,
 ) -> (Map, Option<Duration>) {
-    let (mut signatures, mut next) = (Map::new(), None::<Duration>);
+    let mut signatures = Map::new();
+    let mut next = None::<Duration>;
     for secret in stored {
         let token = BootstrapToken::read(&secret).filter(|token| token.signs);
         let Some(token) = token.filter(|token| !is_expired(token, now)) else { continue };

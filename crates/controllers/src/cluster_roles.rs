@@ -129,7 +129,8 @@ mod tests {
             });
             assert_eq!(got.collect::<Vec<_>>(), want.collect::<Vec<_>>());
         };
-        let (a, b) = (role("a", "x", "", &["pods", "nodes"]), role("b", "x", "", &["pods"]));
+        let a = role("a", "x", "", &["pods", "nodes"]);
+        let b = role("b", "x", "", &["pods"]);
         let all = role("all", "y", "x", &["other"]);
         check(&[all.clone(), b.clone(), a.clone()], &[("all", &["pods", "nodes"])]);
         check(&[all], &[("all", &[])]);

@@ -186,7 +186,9 @@ impl Disruption {
 
     /// Returns the desired number of pods of all controllers, and whether a pod has no controller.
     async fn expected_scale(&self, pods: &[Object]) -> Result<(i64, bool), Failure> {
-        let (mut controllers, mut sum, mut has_unmanaged) = (HashMap::new(), 0_i64, false);
+        let mut controllers = HashMap::new();
+        let mut sum = 0_i64;
+        let mut has_unmanaged = false;
         let mut counted: HashSet<Str> = HashSet::new();
         for pod in pods {
             let Some(controller) = pod.controller() else {
@@ -220,7 +222,8 @@ impl Disruption {
         let version = GroupVersion::parse(text("apiVersion")).unwrap_or_default();
         let known = registry.api().of_kind(&version.kind(text("kind"))).cloned();
         let Some(kind) = known else {
-            let (kind, version) = (text("kind"), text("apiVersion"));
+            let kind = text("kind");
+            let version = text("apiVersion");
             let why = format!("no matches for kind {kind:?} in version {version:?}");
             return Err(failure(why));
         };
@@ -250,8 +253,11 @@ impl Disruption {
             let why = format!("{name} does not implement the scale subresource");
             return Err(failure(why));
         }
-        let scale = self.client.scale(&Target::of(&kind, namespace, text("name"))).await?;
-        let scale = scale.filter(|scale| scale.uid() == text("uid"));
+        let scale = self
+            .client
+            .scale(&Target::of(&kind, namespace, text("name")))
+            .await?
+            .filter(|scale| scale.uid() == text("uid"));
         Ok(scale
             .map(|scale| (scale.uid().into(), scale.int_at(&["spec", "replicas"]).unwrap_or(0))))
     }
@@ -322,13 +328,15 @@ fn int_or_percent(value: &Value, of: i64) -> Result<i64, Failure> {
 /// Returns the pods that were evicted and are not being deleted yet, with the times of their
 /// evictions, and the time until the first of them counts as not disrupted.
 fn disrupted_pods(budget: &Object, pods: &[Object], now: Timestamp) -> (Map, Option<Duration>) {
-    let (mut left, mut soonest) = (Map::new(), None);
+    let mut left = Map::new();
+    let mut soonest = None;
     let granted = budget.at(&["status", "disruptedPods"]).and_then(Value::as_object);
     for pod in pods.iter().filter(|pod| pod.deletion_timestamp().is_none()) {
         let since = granted.and_then(|granted| granted.get(pod.name()));
         let Some(since) = since.and_then(Value::as_str) else { continue };
-        let ends = Timestamp::parse(since).unwrap_or_default();
-        let ends = ends.plus(GoDuration::from_seconds(DELETION_SECONDS));
+        let ends = Timestamp::parse(since)
+            .unwrap_or_default()
+            .plus(GoDuration::from_seconds(DELETION_SECONDS));
         let wait = ends.since(now).0;
         if wait >= 0 {
             left.insert(pod.name(), since);
@@ -385,8 +393,10 @@ fn set_condition(
     let status = budget.object_mut("status");
     let Value::Array(all) = status.entry_or("conditions", || Value::Array(vec![])) else { return };
     let known = all.iter().find(|one| one.str_at(&["type"]) == Some(TYPE));
-    let since = known.filter(|known| known.str_at(&["status"]) == Some(state));
-    let since = since.and_then(|known| known.str_at(&["lastTransitionTime"])).unwrap_or(now);
+    let since = known
+        .filter(|known| known.str_at(&["status"]) == Some(state))
+        .and_then(|known| known.str_at(&["lastTransitionTime"]))
+        .unwrap_or(now);
     let mut condition = value!({
         "type": TYPE, "status": state, "lastTransitionTime": since,
         "reason": reason, "message": message

@@ -175,8 +175,8 @@ fn is_reachable(pod: &Object) -> bool {
 
 /// Returns the addresses of a pod in a family, `IPv4` or `IPv6`.
 fn addresses<'p>(pod: &'p Object, family: &str) -> Vec<&'p str> {
-    let all = pod.array_at(&["status", "podIPs"]).iter();
-    let all = all.filter_map(|address| address.str_at(&["ip"]));
+    let all =
+        pod.array_at(&["status", "podIPs"]).iter().filter_map(|address| address.str_at(&["ip"]));
     all.filter(|address| family_of(address) == Some(family)).collect()
 }
 
@@ -201,8 +201,10 @@ fn target_port(pod: &Object, port: &Value) -> Option<i64> {
     };
     let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
     // Sidecars (restartable init containers) have ports, other init containers do not.
-    let sidecars = pod.array_at(&["spec", "initContainers"]).iter();
-    let sidecars = sidecars.filter(|one| one.str_at(&["restartPolicy"]) == Some("Always"));
+    let sidecars = pod
+        .array_at(&["spec", "initContainers"])
+        .iter()
+        .filter(|one| one.str_at(&["restartPolicy"]) == Some("Always"));
     let containers = pod.array_at(&["spec", "containers"]).iter().chain(sidecars);
     let mut ports = containers.flat_map(|container| container.array_at(&["ports"]));
     let found = ports.find(|port| {

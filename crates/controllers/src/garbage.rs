@@ -209,8 +209,9 @@ impl Garbage {
             resource_version: Some(entry.modified().to_string().into()),
             ..DeleteOptions::default()
         };
-        let (resource, namespace, name) =
-            (target.gvr().qualified(), &target.namespace, &target.name);
+        let resource = target.gvr().qualified();
+        let namespace = &target.namespace;
+        let name = &target.name;
         tracing::debug!(%resource, %namespace, %name, ?propagation, "deleting object without owner");
         ignore_not_found(self.client.delete(target, &options).await)
     }
@@ -252,7 +253,8 @@ impl Garbage {
             if tasks.len() == ORPHANED_MAX {
                 control_loop::join_result(tasks.join_next().await)?;
             }
-            let (target, client) = (self.target(&dependent), self.client.clone());
+            let target = self.target(&dependent);
+            let client = self.client.clone();
             let owner: Arc<str> = metadata.uid.into();
             tasks.spawn(async move { orphan(&client, &target, &owner).await });
         }

@@ -79,8 +79,10 @@ struct IdentityLease {
 
 impl IdentityLease {
     fn target(&self) -> Result<Target, Failure> {
-        let kind = self.client.kind("coordination.k8s.io", "leases");
-        let kind = kind.ok_or_else(|| Status::internal("leases are not served".to_owned()))?;
+        let kind = self
+            .client
+            .kind("coordination.k8s.io", "leases")
+            .ok_or_else(|| Status::internal("leases are not served".to_owned()))?;
         Ok(Target::of(&kind, NAMESPACE, &self.name))
     }
 

@@ -39,7 +39,8 @@ pub async fn track_legacy_uses(registry: Arc<Registry>, tokens: Arc<ServiceAccou
     loop {
         let (namespace, name) = tokens.next_legacy_use().await;
         if let Err(error) = mark_used(&client, &namespace, &name).await {
-            let (namespace, name) = (namespace.as_str(), name.as_str());
+            let namespace = namespace.as_str();
+            let name = name.as_str();
             tracing::debug!(%error, namespace, name, "last use of a legacy token not written");
             tokio::time::sleep(RETRY_DELAY).await;
         }
@@ -151,11 +152,13 @@ enum Action {
 impl Cleaner {
     async fn clean_up(&self) -> Result<(), Failure> {
         let registry = &self.client.registry;
-        let kinds = ["configmaps", "secrets", "serviceaccounts", "pods"];
-        let kinds = kinds.map(|resource| self.client.kind("", resource));
+        let kinds = ["configmaps", "secrets", "serviceaccounts", "pods"]
+            .map(|resource| self.client.kind("", resource));
         let [Some(maps), Some(secrets), Some(accounts), Some(pods)] = kinds else { return Ok(()) };
-        let map = registry.cached(&maps, NAMESPACE, CONFIG_MAP);
-        let map = map.map(|entry| maps.decode(&entry)).transpose()?;
+        let map = registry
+            .cached(&maps, NAMESPACE, CONFIG_MAP)
+            .map(|entry| maps.decode(&entry))
+            .transpose()?;
         let since = map.as_ref().and_then(|map| seconds(map.str_at(&["data", SINCE])));
         let now = self.client.now();
         let oldest = now.seconds - CLEAN_UP_DAYS * DAY_SECONDS;
@@ -175,8 +178,10 @@ impl Cleaner {
             }
             let secret = secrets.decode(entry)?;
             let owner = secret.annotation(ACCOUNT_ANNOTATION).unwrap_or_default();
-            let account = registry.cached(&accounts, secret.namespace(), owner);
-            let account = account.map(|entry| accounts.decode(&entry)).transpose()?;
+            let account = registry
+                .cached(&accounts, secret.namespace(), owner)
+                .map(|entry| accounts.decode(&entry))
+                .transpose()?;
             let is_mounted =
                 mounted.contains(&(Str::new(secret.namespace()), Str::new(secret.name())));
             let is_generated = account.is_some_and(|account| is_generated(&secret, &account));
@@ -189,7 +194,8 @@ impl Cleaner {
     }
 
     async fn apply(&self, secret: &Object, action: Action, now: Timestamp) -> Result<(), Failure> {
-        let (namespace, name) = (secret.namespace(), secret.name());
+        let namespace = secret.namespace();
+        let name = secret.name();
         match action {
             Action::Keep => Ok(()),
             Action::Invalidate => {

@@ -88,12 +88,14 @@ fn type_check(registry: &Registry, policy: &Object) -> Vec<Value> {
         for field in ["expression", "messageExpression"] {
             let text = validation.str_at(&[field]).filter(|text| !text.is_empty());
             let Some(text) = text else { continue };
-            let errors = compilers.iter().filter_map(|(kind, compiler)| {
-                let error = compiler.compile(text, Purpose::Variable).err()?;
-                let error = error.strip_prefix("compilation failed: ").unwrap_or(&error);
-                Some(format!("{kind}: {error}\n"))
-            });
-            let errors: Vec<String> = errors.collect();
+            let errors: Vec<String> = compilers
+                .iter()
+                .filter_map(|(kind, compiler)| {
+                    let error = compiler.compile(text, Purpose::Variable).err()?;
+                    let error = error.strip_prefix("compilation failed: ").unwrap_or(&error);
+                    Some(format!("{kind}: {error}\n"))
+                })
+                .collect();
             if !errors.is_empty() {
                 let field = format!("spec.validations[{i}].{field}");
                 warnings.push(value!({"fieldRef": (field), "warning": (errors.join("\n"))}));
@@ -136,7 +138,8 @@ fn named_kinds(registry: &Registry, policy: &Object) -> BTreeSet<GroupVersionKin
             let names = rule.array_at(&[list]).iter().filter_map(Value::as_str);
             names.filter(|name| !name.contains(['*', '/'])).map(str::to_lowercase).collect()
         };
-        let (versions, resources) = (names("apiVersions"), names("resources"));
+        let versions = names("apiVersions");
+        let resources = names("resources");
         let mut of_rule = BTreeSet::new();
         for group in names("apiGroups") {
             for version in &versions {

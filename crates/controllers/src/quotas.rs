@@ -104,8 +104,8 @@ fn is_quotas(kind: &Kind) -> bool {
 /// Stores the spec of a quota and queues its namespace if the spec has changed. Only admission and
 /// this loop write the status, as upstream assumes too.
 fn update_quota(quotas: &mut QuotaSpecs, kind: &Kind, entry: &Entry, queue: &mut Queue<Str>) {
-    let spec = kind.decode(entry).ok().and_then(|quota| quota.get("spec").cloned());
-    let spec = spec.unwrap_or_default();
+    let spec =
+        kind.decode(entry).ok().and_then(|quota| quota.get("spec").cloned()).unwrap_or_default();
     let names = quotas.entry(entry.namespace().into()).or_default();
     if names.get(entry.name()) != Some(&spec) {
         names.insert(entry.name().into(), spec);

@@ -113,11 +113,11 @@ impl ServiceCidrs {
 
     /// Whether an address is in this ServiceCIDR and in no other that is not being deleted.
     fn is_in_use(&self, cidr: &Object) -> bool {
-        let others = self
+        let others: Vec<Object> = self
             .all()
             .into_iter()
-            .filter(|other| other.name() != cidr.name() && other.deletion_timestamp().is_none());
-        let others: Vec<Object> = others.collect();
+            .filter(|other| other.name() != cidr.name() && other.deletion_timestamp().is_none())
+            .collect();
         let Some(kind) = self.client.kind(GROUP, "ipaddresses") else { return false };
         let all = self.client.registry.cached_all(&kind);
         all.range("", "").filter_map(|entry| ip::parse_ip(entry.name())).any(|address| {

@@ -92,7 +92,8 @@ impl Migrator {
         let age = |one: &Object| {
             (one.str_at(&["metadata", "creationTimestamp"]).to_owned(), one.name().to_owned())
         };
-        let (resource, own) = (resource_of(migration), age(migration));
+        let resource = resource_of(migration);
+        let own = age(migration);
         let all = self.client.registry.cached_all(kind);
         all.range("", "").filter_map(|entry| kind.decode(entry).ok()).any(|other| {
             resource_of(&other) == resource && !is_completed(&other) && age(&other) < own
@@ -130,7 +131,9 @@ impl Migrator {
             if writes.len() == WRITES_MAX {
                 control_loop::join_result(writes.join_next().await)?;
             }
-            let (client, kind, entry) = (self.client.clone(), kind.clone(), entry.clone());
+            let client = self.client.clone();
+            let kind = kind.clone();
+            let entry = entry.clone();
             writes.spawn(async move { rewrite(client, &kind, &entry).await });
         }
         while let Some(done) = writes.join_next().await {
@@ -207,8 +210,10 @@ impl Migrator {
 async fn rewrite(client: Client, kind: &Arc<Kind>, entry: &Entry) -> Result<(), Failure> {
     let target = Target::of(kind, entry.namespace(), entry.name());
     let gvk = &target.schema().gvk;
-    let uid = entry.field("metadata.uid").map(str::to_owned);
-    let uid = uid.or_else(|| Some(kind.decode(entry).ok()?.uid().to_owned()));
+    let uid = entry
+        .field("metadata.uid")
+        .map(str::to_owned)
+        .or_else(|| Some(kind.decode(entry).ok()?.uid().to_owned()));
     let patch = value!({
         "apiVersion": (gvk.api_version()), "kind": (gvk.kind.clone()),
         "metadata": {"name": (entry.name()), "uid": (uid.unwrap_or_default()),

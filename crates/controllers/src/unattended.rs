@@ -54,7 +54,8 @@ impl ControlLoop for Unattended {
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         let mut add = |kind: &Kind, entry: &Entry| {
-            let (group, resource) = (kind.gvr.group.clone(), kind.gvr.resource.clone());
+            let group = kind.gvr.group.clone();
+            let resource = kind.gvr.resource.clone();
             queue.add((group, resource, entry.namespace().into(), entry.name().into()));
         };
         for event in &events {

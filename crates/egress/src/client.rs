@@ -193,7 +193,8 @@ impl Client {
         let begun = Instant::now();
         let sent = self.exchange(request, bytes_max, deadline).await;
         let outcome = sent.as_ref().map(|response| (response.status, response.body.len()));
-        let (method, bytes) = (request.method.as_str(), request.body.len());
+        let method = request.method.as_str();
+        let bytes = request.body.len();
         metrics::ended(Sent { host: &self.authority, method, bytes }, outcome, begun.elapsed());
         sent
     }

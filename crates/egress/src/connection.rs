@@ -89,8 +89,10 @@ pub(crate) async fn connect(
     deadline: Instant,
 ) -> Result<(SecuredStream, AddrPair), Cause> {
     let mut stream = dial(addresses, deadline).await?;
-    let addrs = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
-    let addrs = addrs.map_err(|error| Cause::Transport { addrs: None, error })?;
+    let addrs = stream
+        .local_addr()
+        .and_then(|local| Ok((local, stream.peer_addr()?)))
+        .map_err(|error| Cause::Transport { addrs: None, error })?;
     if let Some(proxy) = &peer.proxy {
         proxy.connect(&mut stream, &peer.host, peer.port).await?;
     }

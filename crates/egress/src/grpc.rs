@@ -38,8 +38,8 @@ impl GrpcPeer {
             Some(name) => format!("unix:\0{name}"),
             None => format!("unix:{path}"),
         };
-        let dialed = Endpoint::from_shared(url).and_then(|made| made.user_agent("keelson"));
-        let dialed = dialed
+        let dialed = Endpoint::from_shared(url)
+            .and_then(|made| made.user_agent("keelson"))
             .map_err(|error| format!("while dialing grpc socket at {}: {error}", quote(path)))?;
         Ok(GrpcPeer { path: path.to_owned(), channel: dialed.connect_lazy() })
     }

@@ -108,7 +108,8 @@ impl Login {
             ("", file) => String::from_utf8_lossy(&read(folder, file)?).trim().to_owned(),
             (token, _) => token.to_owned(),
         };
-        let (name, password) = (text(user, "username"), text(user, "password"));
+        let name = text(user, "username");
+        let password = text(user, "password");
         let authorization = match (token.is_empty(), name.is_empty()) {
             (false, _) => Some(format!("Bearer {token}")),
             (true, false) => {

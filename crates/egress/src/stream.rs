@@ -69,9 +69,12 @@ impl Client {
         let permit = self.stream_permit(connect_by).await?;
         let mut message = request.map(Body::Right);
         loop {
-            let pooled = timeout_at(connect_by, self.take(connect_by)).await;
-            let pooled = pooled.map_err(|_| Cause::Deadline).flatten()?;
-            let (addrs, may_retry) = (pooled.addrs, !pooled.is_new);
+            let pooled = timeout_at(connect_by, self.take(connect_by))
+                .await
+                .map_err(|_| Cause::Deadline)
+                .flatten()?;
+            let addrs = pooled.addrs;
+            let may_retry = !pooled.is_new;
             let sent = match pooled.sender {
                 Sender::Http1(mut sender) => {
                     self.address(&mut message, Version::HTTP_11);
@@ -122,23 +125,27 @@ impl Client {
         let empty = Empty::new().map_err(|never| match never {});
         let mut message = request.map(|()| Body::Right(UnsyncBoxBody::new(empty)));
         self.address(&mut message, Version::HTTP_11);
-        let response = sender.send_request(message).await;
-        let response = response.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+        let response =
+            sender.send_request(message).await.map_err(|error| hyper_cause(&error, Some(addrs)))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let body = |incoming| StreamedResponse { incoming, addrs, back: None, _permit: permit };
             return Ok(UpgradeAnswer::Refused(response.map(body)));
         }
         let (parts, incoming) = response.into_parts();
-        let upgraded = hyper::upgrade::on(Response::from_parts(parts.clone(), incoming)).await;
-        let upgraded = upgraded.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+        let upgraded = hyper::upgrade::on(Response::from_parts(parts.clone(), incoming))
+            .await
+            .map_err(|error| hyper_cause(&error, Some(addrs)))?;
         Ok(UpgradeAnswer::Switched(Response::from_parts(parts, ()), TokioIo::new(upgraded)))
     }
 
     /// Completes the request line for a version of HTTP. A `Host` of the request is kept.
     fn address(&self, message: &mut Request<Body>, version: Version) {
         *message.version_mut() = version;
-        let path = message.uri().path_and_query().cloned();
-        let path = path.unwrap_or_else(|| http::uri::PathAndQuery::from_static("/"));
+        let path = message
+            .uri()
+            .path_and_query()
+            .cloned()
+            .unwrap_or_else(|| http::uri::PathAndQuery::from_static("/"));
         if version != Version::HTTP_2 {
             if !message.headers().contains_key(HOST)
                 && let Ok(host) = HeaderValue::from_str(self.authority())
@@ -148,8 +155,8 @@ impl Client {
             *message.uri_mut() = Uri::from(path);
             return;
         }
-        let host = message.headers_mut().remove(HOST);
-        let host = host.as_ref().and_then(|host| host.to_str().ok());
+        let removed = message.headers_mut().remove(HOST);
+        let host = removed.as_ref().and_then(|host| host.to_str().ok());
         let uri = Uri::builder()
             .scheme("https")
             .authority(host.unwrap_or(self.authority()))

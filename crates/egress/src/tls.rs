@@ -102,8 +102,9 @@ fn verifier(
     if added == 0 {
         return Err(ConfigError::NoRoots { is_pem: !roots.is_empty() });
     }
-    let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone());
-    let chain = chain.build().map_err(|_| ConfigError::NoRoots { is_pem: true })?;
+    let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
+        .build()
+        .map_err(|_| ConfigError::NoRoots { is_pem: true })?;
     Ok(Arc::new(Verifier { chain, roots, provider }))
 }
 

@@ -160,8 +160,8 @@ impl Config {
                 GroupResource { group: resource.group.clone(), resource: "*".to_owned() };
             for wildcard in [of_group, GroupResource::parse("*.*")] {
                 if before.contains(&&wildcard) {
-                    let (resource, wildcard) =
-                        (quote(&resource.to_string()), quote(&wildcard.to_string()));
+                    let resource = quote(&resource.to_string());
+                    let wildcard = quote(&wildcard.to_string());
                     return Err(ConfigError::Build(format!(
                         "resource {resource} is masked by earlier rule {wildcard}"
                     )));
@@ -214,8 +214,12 @@ fn check_kind(
 }
 
 fn resource_config(entry: &Value) -> Result<ResourceConfig, ConfigError> {
-    let resources = entry.array_at(&["resources"]).iter();
-    let resources = resources.filter_map(Value::as_str).map(GroupResource::parse).collect();
+    let resources = entry
+        .array_at(&["resources"])
+        .iter()
+        .filter_map(Value::as_str)
+        .map(GroupResource::parse)
+        .collect();
     let providers = entry.array_at(&["providers"]).iter().map(provider_config);
     Ok(ResourceConfig { resources, providers: providers.collect::<Result<_, _>>()? })
 }

@@ -123,7 +123,8 @@ impl Encryption {
     /// Asks the plug-ins how they are. New values use the key that they have now.
     pub async fn check_plugins(&self) {
         let loaded = self.current.load_full();
-        let (checked, before) = (loaded.check().await, self.health());
+        let checked = loaded.check().await;
+        let before = self.health();
         match (&checked, before) {
             (Err(error), Ok(())) => tracing::error!(error, "KMS plug-ins not well"),
             (Ok(()), Err(_)) => tracing::info!("KMS plug-ins well again"),

@@ -202,7 +202,8 @@ impl Plugin {
         if envelope.key_id != key_id {
             return Err(self.rotation_error(key_id, &envelope.key_id, "<nil>"));
         }
-        let (key, id) = (Arc::new(key), envelope.data_key());
+        let key = Arc::new(key);
+        let id = envelope.data_key();
         let mut state = self.state();
         state.keys.insert(id, key.clone());
         state.seed = Some(WriteSeed { key, envelope: Arc::new(envelope), confirmed: now });
@@ -211,7 +212,8 @@ impl Plugin {
     }
 
     fn rotation_error(&self, status_id: &str, encrypt_id: &str, why: &str) -> String {
-        let (status, encrypt) = (hash(status_id), hash(encrypt_id));
+        let status = hash(status_id);
+        let encrypt = hash(encrypt_id);
         let current = hash(&self.write_key_id().unwrap_or_default());
         format!(
             "failed to rotate DEK, errGen={why}, statusKeyIDHash={status:?}, \
@@ -266,6 +268,10 @@ fn uid() -> Result<String, String> {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    let a = &hex[..8];
+    let b = &hex[8..12];
+    let c = &hex[12..16];
+    let d = &hex[16..20];
+    let e = &hex[20..];
     Ok(format!("{a}-{b}-{c}-{d}-{e}"))
 }

@@ -175,8 +175,11 @@ impl Providers {
                 kms_key_name(&plugin.name, id.as_deref())
             }
             Some(Provider::Keys(keys)) => {
-                let key = keys.keys.first().and_then(|key| key.prefix.split(':').next());
-                let key = key.unwrap_or_default();
+                let key = keys
+                    .keys
+                    .first()
+                    .and_then(|key| key.prefix.split(':').next())
+                    .unwrap_or_default();
                 format!("{}:{key}", cipher_name(keys.prefix))
             }
         }
@@ -193,7 +196,10 @@ pub(crate) fn key_name(stored: &[u8]) -> String {
     let Some(rest) = stored.strip_prefix(ENCRYPTED) else { return IDENTITY.to_owned() };
     let mut parts = rest.splitn(4, |byte| *byte == b':');
     let mut part = || parts.next().unwrap_or_default();
-    let (cipher, _version, name, sealed) = (part(), part(), part(), part());
+    let cipher = part();
+    let _version = part();
+    let name = part();
+    let sealed = part();
     let shown = |text: &[u8]| text.escape_ascii().to_string();
     if cipher == b"kms" {
         return kms_key_name(&shown(name), Plugin::key_id(sealed).as_deref());

@@ -115,7 +115,8 @@ impl Engine {
         bytes: usize,
         evaluate: impl FnOnce(&mut Evaluation<'_, '_, '_>) -> Result<T, EtcdError> + Send + 'static,
     ) -> Result<(T, i64), EtcdError> {
-        let (engine, leases) = (Arc::clone(self), Arc::clone(&self.leases));
+        let engine = Arc::clone(self);
+        let leases = Arc::clone(&self.leases);
         let decide = move |draft: &mut keelson_store::Draft<'_, '_>| {
             let mut evaluation = Evaluation::new(draft, &engine.leases, engine.compacted());
             let result = evaluate(&mut evaluation)?;

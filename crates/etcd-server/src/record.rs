@@ -22,7 +22,8 @@ pub(crate) fn from_etcd(revision: i64) -> Revision {
 
 /// Encodes a stored value.
 pub(crate) fn encode(version: i64, lease: i64, value: &[u8]) -> Bytes {
-    let (version, lease) = (version.cast_unsigned(), lease.cast_unsigned());
+    let version = version.cast_unsigned();
+    let lease = lease.cast_unsigned();
     let head = encoded_len_varint(version) + encoded_len_varint(lease);
     let mut stored = BytesMut::with_capacity(head + value.len());
     encode_varint(version, &mut stored);
@@ -44,7 +45,8 @@ pub(crate) fn decode(
             EtcdError::Storage(format!("the value of {} is none of etcd's", key.escape_ascii()))
         })
     };
-    let (version, lease) = (number()?.cast_signed(), number()?.cast_signed());
+    let version = number()?.cast_signed();
+    let lease = number()?.cast_signed();
     Ok(KeyValue {
         key,
         create_revision: to_etcd(created),

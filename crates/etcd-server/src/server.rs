@@ -35,9 +35,11 @@ impl EtcdServer {
     /// Serves clients until the future is dropped.
     pub async fn run(self, listeners: Vec<Listener>) {
         let mut running = JoinSet::new();
-        let (slots, shared) = (connection_slots(), Shared::default());
+        let slots = connection_slots();
+        let shared = Shared::default();
         for listener in listeners {
-            let (engine, shared) = (Arc::clone(&self.engine), shared.clone());
+            let engine = Arc::clone(&self.engine);
+            let shared = shared.clone();
             let routes = Routes { engine, shared, has_calls: true };
             running.spawn(listener.run(routes, Arc::clone(&slots)));
         }

@@ -43,7 +43,8 @@ impl State {
             && let Some((cluster, rest)) = kv.value.split_first_chunk()
             && let Some((member, [])) = rest.split_first_chunk()
         {
-            let (cluster, member) = (u64::from_be_bytes(*cluster), u64::from_be_bytes(*member));
+            let cluster = u64::from_be_bytes(*cluster);
+            let member = u64::from_be_bytes(*member);
             return Ok(Ids { cluster, member });
         }
         let mut random = [0; 16];
@@ -58,8 +59,10 @@ impl State {
     pub(crate) async fn leases(&self) -> Result<Vec<(i64, i64)>, EtcdError> {
         let mut leases = Vec::new();
         let mut add = |kv: keelson_store::KeyValue| {
-            let id = std::str::from_utf8(&kv.key[LEASES.len()..]).ok();
-            let id = id.and_then(|id| u64::from_str_radix(id, 16).ok()).map(u64::cast_signed);
+            let id = std::str::from_utf8(&kv.key[LEASES.len()..])
+                .ok()
+                .and_then(|id| u64::from_str_radix(id, 16).ok())
+                .map(u64::cast_signed);
             let seconds = kv.value[..].try_into().map(i64::from_be_bytes).ok();
             leases.extend(id.zip(seconds));
         };

@@ -166,8 +166,8 @@ mod tests {
         assert!(plain.body().starts_with(b"<!doctype html>"));
         assert_eq!(header_of(&plain, "content-length"), plain.body().len().to_string());
 
-        let packed = get("/ui/index.html", &[(header::ACCEPT_ENCODING, "br, gzip")]);
-        let packed = packed.expect("the page");
+        let packed =
+            get("/ui/index.html", &[(header::ACCEPT_ENCODING, "br, gzip")]).expect("the page");
         assert_eq!(header_of(&packed, "content-encoding"), "gzip");
         let mut text = vec![];
         GzDecoder::new(packed.body().as_ref()).read_to_end(&mut text).expect("gzip");

@@ -93,7 +93,8 @@ impl Run {
             let input = if round < seeds {
                 corpus[round as usize].clone()
             } else {
-                let (one, other) = (random.below(corpus.len()), random.below(corpus.len()));
+                let one = random.below(corpus.len());
+                let other = random.below(corpus.len());
                 mutate(&corpus[one], &corpus[other], target.dictionary, &mut random)
             };
             let fault = |message| {
@@ -122,8 +123,10 @@ impl Run {
         match catch_unwind(AssertUnwindSafe(|| (target.attempt)(input))) {
             Ok(result) => result,
             Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                let text = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| panic.downcast_ref::<&str>().copied());
                 Err(format!("panic: {}", text.unwrap_or("no message")))
             }
         }

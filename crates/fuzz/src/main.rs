@@ -42,7 +42,8 @@ fn main() -> Result<()> {
         }
         writeln!(out, "{}: seed {}", target.name, run.seed)?;
         let summary = run.run(target).map_err(|fault| anyhow::anyhow!("{fault}"))?;
-        let (rounds, outcomes) = (summary.rounds, summary.outcomes);
+        let rounds = summary.rounds;
+        let outcomes = summary.outcomes;
         writeln!(out, "{}: {rounds} inputs, {outcomes} distinct outcomes", target.name)?;
     }
     Ok(())

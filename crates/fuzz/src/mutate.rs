@@ -118,7 +118,8 @@ mod tests {
                 })
                 .collect()
         };
-        let (first, second) = (inputs(7), inputs(7));
+        let first = inputs(7);
+        let second = inputs(7);
         assert_eq!(first, second);
         assert_ne!(first, inputs(8));
         assert!(first.iter().all(|input| input.len() <= INPUT_BYTES_MAX));

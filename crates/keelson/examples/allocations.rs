@@ -76,7 +76,8 @@ fn main() -> Result<(), Failure> {
     for cost in costs(wanted, rounds)? {
         let Cost { name, rounds, wire, allocated, ratio_max } = cost;
         let ratio = cost.ratio();
-        let (wire, allocated) = (wire / rounds, allocated / rounds);
+        let wire = wire / rounds;
+        let allocated = allocated / rounds;
         writeln!(out, "{name:<34} {wire:>8} {allocated:>10} {ratio:>6.1} {ratio_max:>6.1}")?;
     }
     Ok(())
@@ -88,7 +89,7 @@ fn costs(wanted: String, rounds: usize) -> Result<Vec<Cost>, Failure> {
     let mut builder =
         Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");
     // Without controllers the service account `default`, which pods need, does not exist.
-    builder.admission = AdmissionChain::new(&[], &["ServiceAccount".to_owned()])?;
+    builder.admission.chain = AdmissionChain::new(&[], &["ServiceAccount".to_owned()])?;
     let keelson = runtime.block_on(builder.start())?;
     let address = keelson.address();
     // Dropped when the client ends, also by a panic.

@@ -35,11 +35,13 @@ fn main() -> Result<(), Failure> {
     let latency = creates(&mut client, "before")?;
     let mut out = std::io::stdout();
     writeln!(out, "create before: {latency}; resident: {} MiB", resident_mib()?)?;
-    let (began, cpu_began) = (Instant::now(), cpu_time()?);
+    let began = Instant::now();
+    let cpu_began = cpu_time()?;
     for number in 0..kinds {
         keelson.registry().serve(&definition(number))?;
     }
-    let (wall, cpu) = (began.elapsed(), cpu_time()? - cpu_began);
+    let wall = began.elapsed();
+    let cpu = cpu_time()? - cpu_began;
     writeln!(out, "{kinds} kinds of {FIELDS} fields served in {wall:?}, CPU {cpu:?}")?;
     let latency = creates(&mut client, "after")?;
     writeln!(out, "create after: {latency}; resident: {} MiB", resident_mib()?)?;
@@ -109,7 +111,8 @@ fn creates(client: &mut TcpStream, prefix: &str) -> Result<String, Failure> {
     }
     times.sort_unstable();
     let quantile = |q: f64| times[(CREATES as f64 * q) as usize];
-    let (p50, p99): (Duration, Duration) = (quantile(0.5), quantile(0.99));
+    let p50: Duration = quantile(0.5);
+    let p99: Duration = quantile(0.99);
     let cpu = (cpu_time()? - cpu_began) / u32::try_from(CREATES)?;
     Ok(format!("p50 {p50:?}, p99 {p99:?}, CPU {cpu:?} each"))
 }
@@ -121,7 +124,8 @@ fn post(client: &mut TcpStream, path: &str, body: &str) -> Result<(), Failure> {
         "POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer t\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     );
     client.write_all(request.as_bytes())?;
-    let (mut answer, mut buffer) = (vec![], [0; 16 << 10]);
+    let mut answer = vec![];
+    let mut buffer = [0; 16 << 10];
     loop {
         let count = client.read(&mut buffer)?;
         answer.extend_from_slice(&buffer[..count]);

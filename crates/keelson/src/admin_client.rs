@@ -28,8 +28,8 @@ impl AdminClient {
         let mut server = authorization::kubeconfig(kubeconfig)?;
         // Whoever has the file may also mean this host.
         server.peer.route = Route::Node;
-        let client = Egress::without_services().client(&server.peer);
-        let client = client.map_err(|error| error.to_string())?;
+        let client =
+            Egress::without_services().client(&server.peer).map_err(|error| error.to_string())?;
         Ok(AdminClient { client, path: server.path })
     }
 

@@ -98,11 +98,13 @@ impl AuditOptions {
         }
         if let Some(options) = &self.webhook {
             let webhook = options.webhook(egress)?;
-            let (mode, truncation) = (options.mode.clone(), options.truncation);
+            let mode = options.mode.clone();
+            let truncation = options.truncation;
             backends.push(Backend::webhook(webhook, mode, truncation, metrics.clone()));
         }
         let audit = Arc::new(Audit::new(self.policy.policy.clone(), backends, metrics));
-        let (file, reloaded) = (self.policy.clone(), audit.clone());
+        let file = self.policy.clone();
+        let reloaded = audit.clone();
         loops.run("audit-policy", move || {
             reload_when_changed(file.clone(), reloaded.clone(), interval)
         });

@@ -83,7 +83,8 @@ impl JwtOptions {
     ) -> Result<(), StartError> {
         let checked = oidc::validate(&self.issuers, anonymous, disallowed_issuers);
         checked.map_err(|error| StartError::new(error.to_string()))?;
-        let (issuers, algorithms) = (self.issuers.clone(), &self.algorithms);
+        let issuers = self.issuers.clone();
+        let algorithms = &self.algorithms;
         let authenticators =
             JwtAuthenticators::new(issuers, algorithms, disallowed_issuers, egress);
         slot.set(authenticators.map_err(StartError::new)?);

@@ -95,7 +95,8 @@ impl Authorization {
     pub fn with_webhook(mut self, kubeconfig: String, options: &WebhookOptions) -> Self {
         for authorizer in &mut self.config.authorizers {
             if authorizer.kind == "Webhook" {
-                let (kubeconfig, options) = (kubeconfig.clone(), options.clone());
+                let kubeconfig = kubeconfig.clone();
+                let options = options.clone();
                 authorizer.webhook = Some(WebhookConfig { options, kubeconfig });
             }
         }
@@ -141,7 +142,8 @@ impl Authorization {
         interval: Duration,
     ) -> Option<Reload> {
         self.file.as_ref()?;
-        let (authorizer, egress) = (authorizer.clone(), egress.clone());
+        let authorizer = authorizer.clone();
+        let egress = egress.clone();
         Some(Reload { authorization: self.clone(), authorizer, egress, interval })
     }
 }

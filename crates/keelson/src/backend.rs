@@ -33,14 +33,14 @@ pub(crate) enum Engine {
 
 impl Builder {
     pub(crate) async fn open_store(&self) -> Result<Backend, StartError> {
-        let encryption = match &self.encryption {
+        let encryption = match &self.storage.encryption {
             Some(file) => Some(file.start().await?),
             None => None,
         };
         let (stored, engine) = self.open_engine().await?;
-        let (codec, prefix) = match (&engine, &self.etcd) {
+        let (codec, prefix) = match (&engine, &self.storage.etcd) {
             (Engine::Etcd(_), Some(etcd)) => {
-                let codec = EtcdCodec::new(&self.runtime_config, self.features);
+                let codec = EtcdCodec::new(&self.apis.runtime_config, self.apis.features);
                 (Some(codec), etcd.key_prefix()?)
             }
             _ => (None, PREFIX.to_owned()),
@@ -57,7 +57,7 @@ impl Builder {
     }
 
     async fn open_engine(&self) -> Result<(Arc<dyn Store>, Engine), StartError> {
-        match (&self.store, &self.etcd, &self.data_dir) {
+        match (&self.storage.store, &self.storage.etcd, &self.storage.data_dir) {
             (Some(store), ..) => Ok((store.clone(), Engine::Given)),
             (None, Some(etcd), _) => match etcd.open().await? {
                 Answering::Cluster(store) => Ok((store.clone(), Engine::Etcd(store))),

@@ -102,7 +102,8 @@ async fn serve(
         let send = move || store.backup(&mut BufWriter::with_capacity(CHUNK_BYTES, stream));
         match tokio::task::spawn_blocking(send).await {
             Ok(Ok(summary)) => {
-                let (objects, revision) = (summary.objects, summary.revision.0);
+                let objects = summary.objects;
+                let revision = summary.revision.0;
                 tracing::info!(objects, revision, bytes = summary.bytes, "backup sent");
             }
             Ok(Err(error)) => {

@@ -144,11 +144,11 @@ impl Replacement<'_> {
         let registry = &runner.registry;
         let permit = Permit::internal("system:kube-controller-manager");
         let target = registry.target("coordination.k8s.io", "leases", LEASE_NAMESPACE, "");
-        let fields = FieldSelector::parse(&format!("metadata.name={}", self.program));
-        let fields = fields.unwrap_or_default();
+        let fields =
+            FieldSelector::parse(&format!("metadata.name={}", self.program)).unwrap_or_default();
         let options = WatchOptions { fields, ..WatchOptions::default() };
-        let session = registry.watch(&permit, &target, &options).await;
-        let mut session = session.map_err(WatchRefusal::into_failure)?;
+        let mut session =
+            registry.watch(&permit, &target, &options).await.map_err(WatchRefusal::into_failure)?;
         loop {
             let mut events: Vec<WatchEvent> = vec![];
             if session.take(&mut events).is_err() {
@@ -170,7 +170,8 @@ impl Replacement<'_> {
                     self.defers.store(true, Ordering::Relaxed);
                 }
                 (None, None) => {
-                    let (program, count) = (self.program, self.loops.len());
+                    let program = self.program;
+                    let count = self.loops.len();
                     tracing::info!(count, "no {program}; starting controllers");
                     self.running = Some(runner.start(self.loops));
                     self.defers.store(false, Ordering::Relaxed);

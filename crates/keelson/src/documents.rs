@@ -7,8 +7,10 @@ pub fn documents(text: &[u8]) -> Vec<(u32, &[u8])> {
         return objects;
     }
     let mut documents = vec![];
-    let (mut start, mut first_line) = (0, 0);
-    let (mut at, mut line) = (0, 0_u32);
+    let mut start = 0;
+    let mut first_line = 0;
+    let mut at = 0;
+    let mut line = 0_u32;
     while at < text.len() {
         let end = text[at..]
             .iter()
@@ -39,7 +41,9 @@ fn json_objects(text: &[u8]) -> Option<Vec<(u32, &[u8])>> {
     }
     let mut stream =
         serde_json::Deserializer::from_slice(text).into_iter::<serde::de::IgnoredAny>();
-    let (mut objects, mut start, mut line) = (vec![], 0, 0_u32);
+    let mut objects = vec![];
+    let mut start = 0;
+    let mut line = 0_u32;
     while let Some(object) = stream.next() {
         object.ok()?;
         let end = stream.byte_offset();
@@ -56,8 +60,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, want: &[(u32, &str)]) {
-        let found = documents(text.as_bytes());
-        let found: Vec<(u32, &str)> = found
+        let found: Vec<(u32, &str)> = documents(text.as_bytes())
             .iter()
             .map(|(line, text)| (*line, std::str::from_utf8(text).expect("the text is UTF-8")))
             .collect();

@@ -20,8 +20,8 @@ pub(crate) fn plug_ins(
     egress: &Arc<Egress>,
 ) -> Vec<Arc<dyn DynamicPlugIn>> {
     let credentials = |plug_in: &str| chain.config().webhook_credentials(plug_in);
-    let images = ImagePolicyWebhook::new(egress.clone(), chain.config().image_policy());
-    let images = images.map(|plug_in| Arc::new(plug_in) as Arc<dyn DynamicPlugIn>);
+    let images = ImagePolicyWebhook::new(egress.clone(), chain.config().image_policy())
+        .map(|plug_in| Arc::new(plug_in) as Arc<dyn DynamicPlugIn>);
     let others: [Arc<dyn DynamicPlugIn>; 5] = [
         Arc::new(OwnerReferencesPermissionEnforcement),
         Arc::new(MutatingPolicies),
@@ -32,8 +32,9 @@ pub(crate) fn plug_ins(
             credentials("ValidatingAdmissionWebhook"),
         )),
     ];
-    let attest = features.is_on(Feature::ClusterTrustBundle);
-    let attest = attest.then(|| Arc::new(ClusterTrustBundleAttest) as Arc<dyn DynamicPlugIn>);
+    let attest = features
+        .is_on(Feature::ClusterTrustBundle)
+        .then(|| Arc::new(ClusterTrustBundleAttest) as Arc<dyn DynamicPlugIn>);
     let all = images.into_iter().chain(attest).chain(others);
     let enabled = all.filter(|plug_in| chain.has(plug_in.name()));
     in_process.iter().cloned().chain(enabled).collect()

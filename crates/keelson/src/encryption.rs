@@ -69,15 +69,18 @@ impl EncryptionFile {
         if self.reloads || self.config.has_plug_ins() {
             health.list(CHECK);
             report(health, encryption.health());
-            let (encryption, health) = (encryption.clone(), health.clone());
+            let encryption = encryption.clone();
+            let health = health.clone();
             loops.run("encryption-plug-ins", move || {
-                let (encryption, health) = (encryption.clone(), health.clone());
+                let encryption = encryption.clone();
+                let health = health.clone();
                 async move { encryption.follow_plugins(|state| report(&health, state)).await }
             });
         }
         if self.reloads {
             health.list(RELOAD_CHECK);
-            let (file, encryption) = (self.clone(), encryption.clone());
+            let file = self.clone();
+            let encryption = encryption.clone();
             loops.run("encryption-config", move || {
                 reload_when_changed(file.clone(), encryption.clone(), interval)
             });

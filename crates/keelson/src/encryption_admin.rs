@@ -85,7 +85,8 @@ impl EncryptionAdmin {
 
     /// Returns the paths of the server.
     pub fn paths(self: &Arc<Self>) -> Vec<ExtraPath> {
-        let (status, rotate) = (self.clone(), self.clone());
+        let status = self.clone();
+        let rotate = self.clone();
         vec![
             ExtraPath::get(STATUS_PATH, move |_| {
                 let admin = status.clone();

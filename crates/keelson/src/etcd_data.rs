@@ -51,8 +51,8 @@ impl EtcdData {
     /// in a backup are encrypted by it, too.
     pub fn open(etcd: &Etcd, encryption: Option<&Path>) -> Result<EtcdData, String> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
+        let runtime =
+            runtime.worker_threads(1).enable_all().build().map_err(|error| error.to_string())?;
         if let Some(folder) = runtime.block_on(folder_behind(&etcd.servers)) {
             let folder = folder.join(folder_name(&etcd.prefix));
             if folder.exists() {
@@ -66,8 +66,10 @@ impl EtcdData {
         let stored = runtime.block_on(etcd.open_cluster()).map_err(|error| error.to_string())?;
         let prefix = etcd.key_prefix().map_err(|error| error.to_string())?;
         let file = encryption.map(|path| EncryptionFile::read(path, false)).transpose()?;
-        let encryption = file.map(|file| runtime.block_on(file.start())).transpose();
-        let encryption = encryption.map_err(|error| error.to_string())?;
+        let encryption = file
+            .map(|file| runtime.block_on(file.start()))
+            .transpose()
+            .map_err(|error| error.to_string())?;
         let encrypted = |prefix: &str| {
             encryption.clone().map(|encryption| EncryptedValues::new(encryption, prefix))
         };
@@ -109,8 +111,10 @@ impl EtcdData {
     /// Fails if the cluster has objects under the prefix.
     pub fn check_empty(&self) -> Result<(), String> {
         let range = Range { limit: 1, ..Range::prefix(PREFIX.as_bytes()) };
-        let page = self.runtime.block_on(self.stored.range(range));
-        let page = page.map_err(|error| format!("--etcd-servers: {error}"))?;
+        let page = self
+            .runtime
+            .block_on(self.stored.range(range))
+            .map_err(|error| format!("--etcd-servers: {error}"))?;
         match page.items.first() {
             None => Ok(()),
             Some(kv) => Err(format!(
@@ -128,7 +132,9 @@ impl EtcdData {
         backup: &mut BackupReader<R>,
         progress: &mut dyn FnMut(BackupSummary),
     ) -> Result<BackupSummary, (String, u64)> {
-        let (mut ops, mut bytes, mut written) = (vec![], 0, 0);
+        let mut ops = vec![];
+        let mut bytes = 0;
+        let mut written = 0;
         loop {
             let failed = |why: String| (why, written);
             let next = backup.next_key().map_err(|error| failed(error.to_string()))?;

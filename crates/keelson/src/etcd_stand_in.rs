@@ -63,8 +63,8 @@ impl EtcdStandIn {
             let listener = listen("--listen-metrics-urls", address, tls).await?;
             listeners.push(listener.for_pages_only());
         }
-        let server = EtcdServer::open(options).await;
-        let server = server.map_err(|error| failed(with_causes(&error)))?;
+        let server =
+            EtcdServer::open(options).await.map_err(|error| failed(with_causes(&error)))?;
         Ok(EtcdStandIn { server, listeners })
     }
 

@@ -38,7 +38,9 @@ pub fn data_dir(given: Option<&PathBuf>) -> Result<PathBuf> {
 
 /// Parses a duration in Go's notation.
 fn duration(flag: &str, text: &str, example: &str) -> Result<Duration> {
-    let nanos = GoDuration::parse(text).ok().and_then(|parsed| u64::try_from(parsed.0).ok());
-    let nanos = nanos.with_context(|| format!("{flag}: {text:?} is not like {example}"))?;
+    let nanos = GoDuration::parse(text)
+        .ok()
+        .and_then(|parsed| u64::try_from(parsed.0).ok())
+        .with_context(|| format!("{flag}: {text:?} is not like {example}"))?;
     Ok(Duration::from_nanos(nanos))
 }

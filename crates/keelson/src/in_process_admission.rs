@@ -58,7 +58,7 @@ impl Builder {
         + 'static,
     ) -> Self {
         let (group, version, resource) = resource;
-        self.in_process_admission.push(Arc::new(InProcessPlugIn {
+        self.admission.in_process.push(Arc::new(InProcessPlugIn {
             resource: GroupVersionResource::new(group, version, resource),
             mutate: Box::new(mutate),
             validate: Box::new(validate),

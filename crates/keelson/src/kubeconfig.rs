@@ -1,6 +1,6 @@
 //! [`Kubeconfig`]: the administrator's, and those of other users.
 
-use crate::certificates::{Pair, Pki};
+use crate::pki::{Pair, Pki};
 use crate::private_files::{self, FileError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

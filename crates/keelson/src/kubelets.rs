@@ -48,8 +48,10 @@ impl KubeletOptions {
     }
 
     fn access(&self) -> Result<KubeletAccess, StartError> {
-        let authority = self.certificate_authority.as_ref();
-        let authority = authority.map(|path| read_file("--kubelet-certificate-authority", path));
+        let authority = self
+            .certificate_authority
+            .as_ref()
+            .map(|path| read_file("--kubelet-certificate-authority", path));
         let flags = ("--kubelet-client-certificate", "--kubelet-client-key");
         let identity = self.client_certificate.as_ref().map(|files| identity(flags, files));
         Ok(KubeletAccess { authority: authority.transpose()?, identity: identity.transpose()? })
@@ -85,7 +87,9 @@ fn reloading<T: Send + Sync + 'static>(
     }
     let reloaded = current.clone();
     loops.run(name, move || {
-        let (files, read, reloaded) = (files.clone(), read.clone(), reloaded.clone());
+        let files = files.clone();
+        let read = read.clone();
+        let reloaded = reloaded.clone();
         let mut last = last.clone();
         async move {
             loop {

@@ -17,7 +17,6 @@ mod authorization;
 mod backend;
 mod backup_socket;
 mod builder;
-mod certificates;
 mod controllers;
 mod dynamic_admission;
 mod election;
@@ -33,18 +32,17 @@ mod front_proxy;
 mod in_process_admission;
 mod kubeconfig;
 mod kubelets;
+mod options;
+mod pki;
 pub mod playground;
 mod private_files;
 mod reloads;
 mod server;
-mod service_account_keys;
 mod service_resolver;
-mod signing;
 mod simulation_admin;
 mod start_error;
 mod stored_values;
 mod supervisor;
-mod tls_files;
 mod trace_export;
 mod tracing_config;
 mod user_kubeconfig;
@@ -56,7 +54,6 @@ pub use authentication::{AuthenticationFile, JwtOptions, TokenWebhookOptions};
 pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
 pub use builder::Builder;
-pub use certificates::{CertificateError, Pki};
 pub use encryption::EncryptionFile;
 pub use encryption_admin::{
     KeyCounts, ROTATE_PATH, STATUS_PATH as ENCRYPTION_PATH, count_key, key_list, resource_name,
@@ -84,14 +81,19 @@ pub use keelson_store::Store;
 pub use keelson_workloads::{SimulatedPorts, Simulation, StageFiles};
 pub use kubeconfig::Kubeconfig;
 pub use kubelets::KubeletOptions;
+pub use options::{
+    AdmissionOptions, ApiOptions, AuthenticationOptions, ControllerOptions, FarSideOptions,
+    NetworkOptions, RecordingOptions, ServingOptions, StorageOptions,
+};
+pub use pki::{
+    AuthorityFiles, CertificateError, NamedCertificate, Pki, ServiceAccountTokenOptions,
+    SigningOptions,
+};
 pub use private_files::{FileError, write as write_private};
 pub use server::{KUBERNETES_VERSION, Keelson, KubeconfigRenewals};
-pub use service_account_keys::ServiceAccountTokenOptions;
-pub use signing::{AuthorityFiles, SigningOptions};
 pub use simulation_admin::{CLOCK_PATH, PORTS_PATH, STATUS_PATH as SIMULATION_PATH};
 pub use start_error::StartError;
 pub use stored_values::Decrypter;
-pub use tls_files::NamedCertificate;
 pub use tracing_config::TracingOptions;
 pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};
 pub use validator::{Validator, ValidatorInput, Verdict};

@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn a_symlink_with_the_name_of_the_file_is_replaced() {
         let dir = tempfile::tempdir().expect("a folder");
-        let (victim, key) = (dir.path().join("victim"), dir.path().join("a.key"));
+        let victim = dir.path().join("victim");
+        let key = dir.path().join("a.key");
         fs::write(&victim, "untouched").expect("a file");
         std::os::unix::fs::symlink(&victim, &key).expect("a link");
         write(&key, "secret").expect("written");
@@ -156,7 +157,8 @@ mod tests {
     #[test]
     fn an_existing_folder_is_made_private() {
         let dir = tempfile::tempdir().expect("a folder");
-        let (below, file) = (dir.path().join("pki"), dir.path().join("pki/ca.key"));
+        let below = dir.path().join("pki");
+        let file = dir.path().join("pki/ca.key");
         fs::create_dir(&below).expect("a folder");
         fs::write(&file, "key").expect("a file");
         fs::set_permissions(&below, Permissions::from_mode(0o755)).expect("a mode");
@@ -169,7 +171,8 @@ mod tests {
     fn only_the_keys_of_a_shared_folder_are_made_private() {
         let dir = tempfile::tempdir().expect("a folder");
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("a mode");
-        let (key, certificate) = (dir.path().join("ca.key"), dir.path().join("ca.crt"));
+        let key = dir.path().join("ca.key");
+        let certificate = dir.path().join("ca.crt");
         for file in [&key, &certificate] {
             fs::write(file, "text").expect("a file");
             fs::set_permissions(file, Permissions::from_mode(0o644)).expect("a mode");

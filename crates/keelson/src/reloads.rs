@@ -21,13 +21,14 @@ impl Builder {
         tokens: &Arc<ServiceAccountTokens>,
         loops: &mut Loops,
     ) {
-        let (authorizer, interval) =
-            (&registry.options.authorizer, self.certificate_check_interval);
+        let authorizer = &registry.options.authorizer;
+        let interval = self.serving.certificate_check_interval;
         if let Some(reload) = self.authorization.reload(authorizer, egress, interval) {
             loops.run("authorization-config", move || reload.clone().run());
         }
-        if self.service_account_tokens.has_files() {
-            let (options, tokens) = (self.service_account_tokens.clone(), tokens.clone());
+        if self.authentication.service_account_tokens.has_files() {
+            let options = self.authentication.service_account_tokens.clone();
+            let tokens = tokens.clone();
             loops.run("service-account-keys", move || {
                 options.clone().reload_when_changed(tokens.clone(), interval)
             });
@@ -39,7 +40,8 @@ impl Builder {
                 async move { tokens.follow_external_keys().await }
             });
         }
-        let (registry, tokens) = (registry.clone(), tokens.clone());
+        let registry = registry.clone();
+        let tokens = tokens.clone();
         loops.run("legacy-token-tracking", move || {
             keelson_controllers::track_legacy_uses(registry.clone(), tokens.clone())
         });
@@ -52,21 +54,22 @@ impl Builder {
         egress: &Arc<Egress>,
         loops: &mut Loops,
     ) -> Result<Option<RemoteTokens>, StartError> {
-        if self.jwt.is_none() && self.token_webhook.is_none() {
+        if self.authentication.jwt.is_none() && self.authentication.token_webhook.is_none() {
             return Ok(None);
         }
-        let webhook = self.token_webhook.as_ref().map(|webhook| webhook.webhook(egress));
+        let webhook =
+            self.authentication.token_webhook.as_ref().map(|webhook| webhook.webhook(egress));
         let remote = RemoteTokens { webhook: webhook.transpose()?, ..RemoteTokens::default() };
-        let Some(jwt) = &self.jwt else { return Ok(Some(remote)) };
-        let disallowed = &self.service_account_tokens.issuers;
-        jwt.start(&remote.jwt, Some(&self.anonymous), disallowed, egress)?;
+        let Some(jwt) = &self.authentication.jwt else { return Ok(Some(remote)) };
+        let disallowed = &self.authentication.service_account_tokens.issuers;
+        jwt.start(&remote.jwt, Some(&self.authentication.anonymous), disallowed, egress)?;
         if let Some(file) = &jwt.file {
             let reload = Reload {
                 file: file.clone(),
                 slot: remote.jwt.clone(),
                 disallowed_issuers: disallowed.clone(),
                 egress: egress.clone(),
-                interval: self.certificate_check_interval,
+                interval: self.serving.certificate_check_interval,
             };
             loops.run("authentication-config", move || reload.clone().run());
         }

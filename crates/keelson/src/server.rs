@@ -3,7 +3,6 @@
 use crate::backend::{Backend, Engine};
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::builder::Builder;
-use crate::certificates::{Pki, host_names};
 use crate::controllers::{self, ControllerRunner};
 use crate::dynamic_admission;
 use crate::encryption_admin::EncryptionAdmin;
@@ -11,10 +10,10 @@ use crate::etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::kubelets::start_aggregator;
+use crate::pki::{CurrentFiles, Pki, TlsFiles, host_names, pair_of_folder};
 use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
-use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
 use crate::trace_export::TraceExport;
 use crate::{election, encryption, event_ttl, files, playground, simulation_admin};
 use arc_swap::ArcSwap;
@@ -107,31 +106,31 @@ struct FarSide {
 impl Builder {
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
-        self.limits = limits_within_open_files(&self.limits)?;
+        self.serving.limits = limits_within_open_files(&self.serving.limits)?;
         // Loading the built-in types and opening the store take milliseconds: do both at once.
         tokio::spawn(async { _ = Catalogue::shared() });
         let backend = self.open_store().await?;
         let listener = self.listen().await?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
-        let advertise = self.advertise.unwrap_or_else(|| advertise_address_default(address.ip()));
+        let advertise = self.advertise_address(address.ip());
         let tls_files = self.tls_files(advertise)?;
         // The first objects and the certificates both wait for the disk: write them concurrently.
         let clock = self.take_clock();
-        let resolver = Arc::new(ServiceResolver::new(self.aggregator_routing));
+        let resolver = Arc::new(ServiceResolver::new(self.far_side.aggregator_routing));
         let egress = Arc::new(Egress::new(resolver.clone()));
         let options = self.registry_options(advertise, address.port(), &egress)?;
         let opening = tokio::spawn(keelson_builtin::open(backend.store.clone(), clock, options));
         let pki = tls_files.pki();
-        let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref()).await;
+        let token_options = &self.authentication.service_account_tokens;
+        let account_tokens = token_options.tokens(tls_files.dir.as_deref()).await;
         let Opened { registry, services, token_requests, token_reviews } =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
-        let pki = pki?;
-        let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
-        let current = CurrentFiles::new(pki, trust);
-        let (pki, trust) = (current.pki.subscribe(), current.trust.subscribe());
+        let current = self.current_files(&tls_files, pki?)?;
+        let pki = current.pki.subscribe();
+        let trust = current.trust.subscribe();
         let account_tokens = Arc::new(account_tokens?);
         attach(&registry, &account_tokens, &token_requests, &resolver);
-        let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
+        let tls = if self.serving.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let root_ca = tls_files.root_ca(&pki.borrow())?;
         let (shutdown, shutdown_signal) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
@@ -148,10 +147,11 @@ impl Builder {
         runner.start_on_each_server(&mut loops);
         let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
         let endpoints = self.start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
-        let (backups, url) = (self.backup_socket(&backend), self.url(address));
+        let backups = self.backup_socket(&backend);
+        let url = self.url(address);
         let tokens = self.tokens(&registry, &egress, account_tokens, &mut loops)?;
         let recorders = self.start_recorders(&registry, &egress, &mut loops)?;
-        let shutdown_delay = self.shutdown_delay;
+        let shutdown_delay = self.serving.shutdown_delay;
         let background =
             Background { paths, recorders: recorders.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background, &mut loops);
@@ -196,16 +196,19 @@ impl Builder {
         health: &Arc<Health>,
         loops: &mut Loops,
     ) -> Vec<ExtraPath> {
-        if let (Some(file), Some((encryption, store))) = (&self.encryption, &backend.encrypted) {
-            let interval = self.certificate_check_interval;
+        if let (Some(file), Some((encryption, store))) =
+            (&self.storage.encryption, &backend.encrypted)
+        {
+            let interval = self.serving.certificate_check_interval;
             file.start_loops(encryption, interval, health, loops);
-            let (registry, store) = (registry.clone(), store.clone());
+            let registry = registry.clone();
+            let store = store.clone();
             loops.run("encryption-rereads", move || {
                 encryption::reread_when_readable(registry.clone(), store.clone(), interval)
             });
         }
-        let encryption = EncryptionAdmin::new(backend, registry.clone(), self.event_ttl);
-        let simulated = self.simulation.iter().flat_map(simulation_admin::paths);
+        let encryption = EncryptionAdmin::new(backend, registry.clone(), self.storage.event_ttl);
+        let simulated = self.controllers.simulation.iter().flat_map(simulation_admin::paths);
         let playground = self.explorer.then(playground::path);
         encryption.paths().into_iter().chain(simulated).chain(playground).collect()
     }
@@ -218,11 +221,11 @@ impl Builder {
         loops: &mut Loops,
     ) -> Result<Recorders, StartError> {
         let mut recorders = Recorders::default();
-        if let Some(options) = &self.audit {
-            let audit = options.start(egress, self.certificate_check_interval, loops)?;
+        if let Some(options) = &self.recording.audit {
+            let audit = options.start(egress, self.serving.certificate_check_interval, loops)?;
             recorders.audit = Some(audit);
         }
-        if let Some(options) = &self.tracing {
+        if let Some(options) = &self.recording.tracing {
             let instance = format!("apiserver-{}", registry.new_uid());
             recorders.traces = Some(options.start(instance, loops)?);
         }
@@ -237,9 +240,9 @@ impl Builder {
         egress: &Arc<Egress>,
         loops: &mut Loops,
     ) -> Result<FarSide, StartError> {
-        let interval = self.certificate_check_interval;
-        let kubelets = self.kubelets.start(interval, loops)?;
-        let files = self.proxy_client_certificate.as_ref();
+        let interval = self.serving.certificate_check_interval;
+        let kubelets = self.far_side.kubelets.start(interval, loops)?;
+        let files = self.far_side.proxy_client_certificate.as_ref();
         let aggregator = start_aggregator(files, interval, loops)?;
         let shown = aggregator.clone();
         let probes = Probes::new(egress.clone(), Arc::new(move || Option::clone(&shown.load())));
@@ -257,41 +260,61 @@ impl Builder {
         loops: &mut Loops,
     ) {
         let Some(tls) = tls else { return };
-        let interval = self.certificate_check_interval;
+        let interval = self.serving.certificate_check_interval;
         loops.run("certificates", move || {
             tls_files.clone().reload_when_changed(tls.clone(), current.clone(), interval)
         });
     }
 
+    /// Returns `--advertise-address` or its default: the address that the server listens on, or else
+    /// the first IPv4 address of this host that is not a loopback address.
+    fn advertise_address(&self, bind: IpAddr) -> IpAddr {
+        if let Some(given) = self.network.advertise {
+            return given;
+        }
+        if !bind.is_unspecified() {
+            return bind;
+        }
+        let own = if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(|i| i.ip());
+        let mut reachable = own.filter(|ip| !ip.is_loopback() && ip.is_ipv4());
+        reachable.next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    fn current_files(&self, files: &TlsFiles, pki: Pki) -> Result<CurrentFiles, StartError> {
+        let trust = if self.serving.tls { files.trust(&pki)? } else { ClientTrust::default() };
+        Ok(CurrentFiles::new(pki, trust))
+    }
+
     async fn listen(&self) -> Result<TcpListener, StartError> {
-        let bind = self.bind;
+        let bind = self.serving.bind;
         self.bind_port().map_err(|error| {
             StartError(format!("--bind-address/--secure-port: cannot listen on {bind}: {error}"))
         })
     }
 
     fn bind_port(&self) -> std::io::Result<TcpListener> {
-        let socket = match self.bind {
+        let socket = match self.serving.bind {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
         socket.set_reuseaddr(true)?;
-        if self.shares_port {
+        if self.serving.shares_port {
             socket.set_reuseport(true)?;
         }
-        socket.bind(self.bind)?;
+        socket.bind(self.serving.bind)?;
         socket.listen(BACKLOG_CONNECTIONS_MAX)
     }
 
     /// Puts `--external-hostname` into the URL of the keys of service account tokens.
     fn name_external_host(&mut self, port: u16) {
-        let Some(host) = self.external_host.as_deref().filter(|host| !host.is_empty()) else {
+        let Some(host) = self.serving.external_host.as_deref().filter(|host| !host.is_empty())
+        else {
             return;
         };
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let address = if has_port { host.to_owned() } else { format!("{host}:{port}") };
         let url = format!("https://{address}/openid/v1/jwks");
-        self.service_account_tokens.jwks_uri.get_or_insert(url);
+        self.authentication.service_account_tokens.jwks_uri.get_or_insert(url);
     }
 
     fn controller_context(
@@ -306,14 +329,14 @@ impl Builder {
             client_trust,
             root_ca: root_ca.as_str().into(),
             host_name: rustix::system::uname().nodename().to_string_lossy().into(),
-            signing: Arc::new(self.signing.signing(pki)?),
+            signing: Arc::new(self.controllers.signing.signing(pki)?),
             tokens: tokens.clone(),
         })
     }
 
     /// Returns the clock of the server: that of the simulation, if there is one.
     pub(crate) fn take_clock(&mut self) -> Box<dyn Clock> {
-        match &self.simulation {
+        match &self.controllers.simulation {
             Some(simulation) => Box::new(simulation.clock.clone()),
             None => std::mem::replace(&mut self.clock, Box::new(SystemClock)),
         }
@@ -321,16 +344,16 @@ impl Builder {
 
     fn controller_runner(&self, context: &Context, health: &Arc<Health>) -> ControllerRunner {
         let mut selection = Selection::default();
-        selection.add(keelson_controllers::ALL, &self.controllers, context);
+        selection.add(keelson_controllers::ALL, &self.controllers.selected, context);
         let mut known: Vec<&str> = keelson_controllers::ALL.iter().map(|one| one.name).collect();
-        if let Some(simulation) = &self.simulation {
+        if let Some(simulation) = &self.controllers.simulation {
             selection.remove(keelson_controllers::UNATTENDED);
             let registry = context.registry.clone();
             let context = keelson_workloads::Context::new(registry, simulation);
-            selection.add(keelson_workloads::ALL, &self.controllers, &context);
+            selection.add(keelson_workloads::ALL, &self.controllers.selected, &context);
             known.extend(keelson_workloads::ALL.iter().map(|one| one.name));
         }
-        let unknown = unknown_words(&self.controllers, &known);
+        let unknown = unknown_words(&self.controllers.selected, &known);
         if !unknown.is_empty() {
             tracing::warn!(
                 ?unknown,
@@ -356,7 +379,8 @@ impl Builder {
         if !runner.selection.any() {
             return None;
         }
-        let (health, signal) = (runner.health.clone(), shutdown_signal.clone());
+        let health = runner.health.clone();
+        let signal = shutdown_signal.clone();
         let runner = Arc::new(runner);
         Some(if matches!(backend.engine, Engine::Etcd(_)) {
             let start = move || election::run(runner.clone(), identity.clone(), signal.clone());
@@ -377,14 +401,14 @@ impl Builder {
         background: Background,
         loops: &mut Loops,
     ) -> Arc<App> {
-        let mut authenticator = Authenticator::new(self.tokens)
+        let mut authenticator = Authenticator::new(self.authentication.tokens)
             .with_service_accounts(tokens.accounts)
-            .with_front_proxy(self.front_proxy.map(|proxy| proxy.headers))
-            .with_anonymous(self.anonymous);
+            .with_front_proxy(self.authentication.front_proxy.map(|proxy| proxy.headers))
+            .with_anonymous(self.authentication.anonymous);
         if let Some(remote) = tokens.remote {
             authenticator = authenticator.with_remote_tokens(remote);
         }
-        if self.bootstrap_token_auth {
+        if self.authentication.bootstrap_token_auth {
             let tokens = BootstrapTokens::new(registry.objects_reader());
             authenticator = authenticator.with_bootstrap_tokens(tokens);
         }
@@ -402,14 +426,14 @@ impl Builder {
                 git_commit: KUBERNETES_COMMIT.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
             },
-            state: State::new(&self.limits),
-            limits: self.limits,
+            state: State::new(&self.serving.limits),
+            limits: self.serving.limits,
             explorer: self.explorer,
-            cbor: self.features.is_on(Feature::CBORServingAndStorage),
-            browsers: self.browsers,
+            cbor: self.apis.features.is_on(Feature::CBORServingAndStorage),
+            browsers: self.serving.browsers,
             audit: background.recorders.audit,
             tracer: background.recorders.traces.map(|export| export.tracer().clone()),
-            metrics_selection: self.metrics,
+            metrics_selection: self.recording.metrics,
             extra_paths: background.paths,
             health: background.health,
             draining: AtomicBool::new(false),
@@ -423,7 +447,7 @@ impl Builder {
 
     /// Returns the URL for clients on this host.
     fn url(&self, address: SocketAddr) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
+        let scheme = if self.serving.tls { "https" } else { "http" };
         let reachable = if address.ip().is_unspecified() {
             SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()))
         } else {
@@ -434,7 +458,7 @@ impl Builder {
 
     /// Opens the backup socket. The server also starts when that fails.
     fn backup_socket(&self, backend: &Backend) -> Option<BackupSocket> {
-        let (Engine::Embedded(store), Some(dir)) = (&backend.engine, &self.data_dir) else {
+        let (Engine::Embedded(store), Some(dir)) = (&backend.engine, &self.storage.data_dir) else {
             return None;
         };
         let path = backup_socket(dir);
@@ -455,25 +479,29 @@ impl Builder {
     ) -> Result<RegistryOptions, StartError> {
         self.name_external_host(port);
         Ok(RegistryOptions {
-            service_ranges: self.service_ranges.clone(),
-            node_ports: self.node_ports,
-            node_address_types: self.kubelets.address_types.clone(),
+            service_ranges: self.network.service_ranges.clone(),
+            node_ports: self.network.node_ports,
+            node_address_types: self.far_side.kubelets.address_types.clone(),
             advertise_address: advertise,
             advertise_port: port,
-            runtime_config: self.runtime_config.clone(),
-            features: self.features,
-            allows_privileged: self.allows_privileged,
-            admission: self.admission.clone(),
+            runtime_config: self.apis.runtime_config.clone(),
+            features: self.apis.features,
+            allows_privileged: self.apis.allows_privileged,
+            admission: self.admission.chain.clone(),
             dynamic_admission: dynamic_admission::plug_ins(
-                &self.admission,
-                self.features,
-                &self.in_process_admission,
+                &self.admission.chain,
+                self.apis.features,
+                &self.admission.in_process,
                 egress,
             ),
             conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress.clone()))),
             authorizer: Arc::new(self.authorization.authorizer(egress)?),
-            event_ttl: self.event_ttl,
-            simulated_nodes: self.simulation.as_ref().map(keelson_workloads::simulated_nodes),
+            event_ttl: self.storage.event_ttl,
+            simulated_nodes: self
+                .controllers
+                .simulation
+                .as_ref()
+                .map(keelson_workloads::simulated_nodes),
         })
     }
 
@@ -493,14 +521,14 @@ impl Builder {
         loops.run("definitions", move || definitions::run(cloned.clone()));
         let cloned = registry.clone();
         loops.run("flow-control", move || flow_control::run(cloned.clone()));
-        if matches!(backend.engine, Engine::Etcd(_)) || self.event_ttl.is_zero() {
+        if matches!(backend.engine, Engine::Etcd(_)) || self.storage.event_ttl.is_zero() {
             return Ok(());
         }
         if let (Engine::Embedded(store), Some(events)) =
             (&backend.engine, registry.kind("", "events"))
         {
             // Events from a backup or an older version of Keelson have no lease.
-            let lease = Lease::new(registry.store_time(), self.event_ttl);
+            let lease = Lease::new(registry.store_time(), self.storage.event_ttl);
             let leased = store.lease_others(events.prefix.clone(), lease.expires).await;
             leased.map_err(|error| StartError(with_causes(&error)))?;
         }
@@ -512,9 +540,10 @@ impl Builder {
     /// Starts the loop that compacts the store.
     fn start_compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
         let registry = registry.clone();
-        match (&backend.engine, &self.etcd) {
+        match (&backend.engine, &self.storage.etcd) {
             (Engine::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
-                let (store, interval) = (store.clone(), etcd.compaction_interval);
+                let store = store.clone();
+                let interval = etcd.compaction_interval;
                 loops.run("compaction", move || {
                     let registry = registry.clone();
                     let on_compacted = move |through| registry.cache.compact(through);
@@ -523,7 +552,7 @@ impl Builder {
             }
             (Engine::Etcd(_), _) => {}
             (Engine::Embedded(_) | Engine::Given, _) => {
-                let history = self.history;
+                let history = self.storage.history;
                 loops.run("compaction", move || compact(registry.clone(), history));
             }
         }
@@ -538,23 +567,27 @@ impl Builder {
         health: &Arc<Health>,
         shutdown_signal: &watch::Receiver<bool>,
     ) -> Option<JoinHandle<()>> {
-        if !self.publishes_endpoint || registry.options.advertise_address.is_loopback() {
+        if !self.network.publishes_endpoint || registry.options.advertise_address.is_loopback() {
             return None;
         }
         let is_shared = matches!(backend.engine, Engine::Etcd(_));
-        let (registry, signal, health) =
-            (registry.clone(), shutdown_signal.clone(), health.clone());
+        let registry = registry.clone();
+        let signal = shutdown_signal.clone();
+        let health = health.clone();
         let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, signal.clone());
         Some(tokio::spawn(keep_running("kubernetes-endpoints", start, health, true)))
     }
 
     fn tls_files(&self, advertise: IpAddr) -> Result<TlsFiles, StartError> {
-        let service =
-            self.service_ranges.first().and_then(|range| keelson_builtin::first_address(range));
-        let default_dir = self.data_dir.as_ref().map(|dir| dir.join("pki"));
-        let dir = self.cert_dir.clone().or_else(|| default_dir.clone());
-        let names = host_names(service, &[self.bind.ip(), advertise]);
-        let serving = match (&self.tls_files, &self.serving_pair_dir) {
+        let service = self
+            .network
+            .service_ranges
+            .first()
+            .and_then(|range| keelson_builtin::first_address(range));
+        let default_dir = self.storage.data_dir.as_ref().map(|dir| dir.join("pki"));
+        let dir = self.serving.cert_dir.clone().or_else(|| default_dir.clone());
+        let names = host_names(service, &[self.serving.bind.ip(), advertise]);
+        let serving = match (&self.serving.tls_files, &self.serving.serving_pair_dir) {
             (None, Some(dir)) => Some(pair_of_folder(dir, &names)?),
             (files, _) => files.clone(),
         };
@@ -563,10 +596,14 @@ impl Builder {
             dir,
             names,
             serving,
-            named: self.named_certificates.clone(),
-            options: self.tls_options.clone(),
-            client_ca: self.client_ca_file.clone(),
-            front_proxy: self.front_proxy.as_ref().map(FrontProxyOptions::ca_file_and_headers),
+            named: self.serving.named_certificates.clone(),
+            options: self.serving.tls_options.clone(),
+            client_ca: self.authentication.client_ca_file.clone(),
+            front_proxy: self
+                .authentication
+                .front_proxy
+                .as_ref()
+                .map(FrontProxyOptions::ca_file_and_headers),
         })
     }
 }
@@ -577,17 +614,6 @@ fn limits_within_open_files(limits: &Limits) -> Result<Limits, StartError> {
     limits.clone().within_files(files).ok_or_else(|| {
         StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
     })
-}
-
-/// Returns the default of `--advertise-address`: the address that the server listens on, or else the
-/// first IPv4 address of this host that is not a loopback address.
-fn advertise_address_default(bind: IpAddr) -> IpAddr {
-    if !bind.is_unspecified() {
-        return bind;
-    }
-    let own = if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(|i| i.ip());
-    let mut reachable = own.filter(|ip| !ip.is_loopback() && ip.is_ipv4());
-    reachable.next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 /// Removes history that is older than `history` from the store and the cache, forever.

@@ -48,8 +48,9 @@ impl ServiceResolver {
             return resolve_cluster_ip(&service, port);
         }
         let resource = ("discovery.k8s.io", "endpointslices");
-        let slices = objects.labelled(resource, namespace, (SERVICE_LABEL, name));
-        let slices = slices.map_err(|failure| failure.message)?;
+        let slices = objects
+            .labelled(resource, namespace, (SERVICE_LABEL, name))
+            .map_err(|failure| failure.message)?;
         resolve_endpoint(&service, &slices, port, self.turn.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -18,7 +18,9 @@ pub const PORTS_PATH: &str = "/keelson/simulation/ports";
 
 /// Returns the paths of the server.
 pub fn paths(simulation: &Simulation) -> Vec<ExtraPath> {
-    let (read, changed, served) = (simulation.clone(), simulation.clone(), simulation.clone());
+    let read = simulation.clone();
+    let changed = simulation.clone();
+    let served = simulation.clone();
     vec![
         ExtraPath::get(STATUS_PATH, move |_| {
             let shown = Ok(status(&read));
@@ -51,9 +53,11 @@ fn register(ports: &SimulatedPorts, query: &Query) -> Result<(), Failure> {
     let (namespace, name) = pod
         .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
         .ok_or_else(|| invalid("pod: it must be NAMESPACE/NAME".to_owned()))?;
-    let port = query.get("port").and_then(|port| port.parse::<u16>().ok());
-    let port = port.filter(|port| *port > 0);
-    let port = port.ok_or_else(|| invalid("port: it must be between 1 and 65535".to_owned()))?;
+    let port = query
+        .get("port")
+        .and_then(|port| port.parse::<u16>().ok())
+        .filter(|port| *port > 0)
+        .ok_or_else(|| invalid("port: it must be between 1 and 65535".to_owned()))?;
     let place = (namespace, name, port);
     let Some(to) = query.get("to") else {
         return match ports.remove(place) {
@@ -76,7 +80,8 @@ fn change(clock: &SteppedClock, query: &Query) -> Result<(), Failure> {
         Ok(GoDuration(nanos @ 0..)) => Ok(Duration::from_nanos(nanos.unsigned_abs())),
         _ => Err(invalid("step: it must be a duration that is not negative, such as 90s or 36h")),
     });
-    let (rate, step) = (rate.transpose()?, step.transpose()?);
+    let rate = rate.transpose()?;
+    let step = step.transpose()?;
     if rate.is_none() && step.is_none() {
         return Err(Status::bad_request("neither step nor rate is given"));
     }

@@ -1,6 +1,5 @@
 //! [`StartError`].
 
-use crate::certificates::CertificateError;
 use keelson_builtin::OpenError;
 
 /// The reason why a server did not start, in one line. It begins with the flag that is wrong, if any.
@@ -11,12 +10,6 @@ pub struct StartError(pub(crate) String);
 impl StartError {
     pub(crate) fn new(line: String) -> Self {
         StartError(line)
-    }
-}
-
-impl From<CertificateError> for StartError {
-    fn from(error: CertificateError) -> Self {
-        StartError(error.to_string())
     }
 }
 

@@ -96,8 +96,10 @@ impl Decrypter {
     /// Returns what decrypts with the keys of a file of `--encryption-provider-config`.
     pub fn open(path: &Path) -> Result<Decrypter, String> {
         let file = EncryptionFile::read(path, false)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
         let encryption = runtime.block_on(file.start()).map_err(|error| error.to_string())?;
         Ok(Decrypter { values: EncryptedValues::new(encryption, PREFIX), runtime })
     }

@@ -99,8 +99,11 @@ async fn catch_panic<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn An
 
 /// Returns the first line of a panic message.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
 }
 

@@ -50,7 +50,8 @@ impl TracingOptions {
         let failed = |why: String| format!("failed to read tracing config: {why}");
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
-            let (quoted, why) = (quote(&shown), go_words(&error));
+            let quoted = quote(&shown);
+            let why = go_words(&error);
             failed(format!(
                 "unable to read tracing configuration from {quoted}: open {shown}: {why}"
             ))
@@ -87,12 +88,14 @@ impl TracingOptions {
 fn decode(text: &str) -> Result<Value, String> {
     let parsed = yaml::parse(text).map_err(|error| error.to_string())?;
     let given = |name: &str| parsed.value.str_at(&[name]).unwrap_or_default();
-    let (version, kind) = (given("apiVersion"), given("kind"));
+    let version = given("apiVersion");
+    let kind = given("kind");
     match (version.strip_prefix(GROUP), kind) {
         (_, "") => return Err(format!("Object 'Kind' is missing in '{text}'")),
         (Some(version), KIND) if VERSIONS.contains(&version) => {}
         _ => {
-            let (kind, version) = (quote(kind), quote(version));
+            let kind = quote(kind);
+            let version = quote(version);
             return Err(format!(
                 "no kind {kind} is registered for version {version} in scheme \
                  \"pkg/runtime/scheme.go:111\""

@@ -1,8 +1,8 @@
 //! `keelson kubeconfig --user`: client certificates for other users than the administrator, signed
 //! by the server's own authority.
 
-use crate::certificates::Pair;
 use crate::kubeconfig::Kubeconfig;
+use crate::pki::Pair;
 use crate::private_files;
 use keelson_auth::service_account::SigningKey;
 use keelson_auth::x509::{ClientCertificate, Validity};
@@ -41,18 +41,19 @@ impl UserCertificate {
         }
         let read = |name: &str| {
             let path = dir.join(name);
-            let text = private_files::read(&path);
-            let text = text.map_err(|error| format!("{error}: {}", error.source))?;
+            let text =
+                private_files::read(&path).map_err(|error| format!("{error}: {}", error.source))?;
             text.ok_or_else(|| format!("{} is not there; `keelson serve` makes it", path.display()))
         };
-        let (ca, ca_key) = (read("ca.crt")?, read("ca.key")?);
+        let ca = read("ca.crt")?;
+        let ca_key = read("ca.key")?;
         let pair = self.sign(&ca, &ca_key, now)?;
         Ok(Kubeconfig::for_user(url, &ca, &self.user, &pair))
     }
 
     fn sign(&self, ca: &str, ca_key: &str, now: i64) -> Result<Pair, String> {
-        let authority = CertificateDer::from_pem_slice(ca.as_bytes());
-        let authority = authority.map_err(|error| format!("ca.crt: {error}"))?;
+        let authority = CertificateDer::from_pem_slice(ca.as_bytes())
+            .map_err(|error| format!("ca.crt: {error}"))?;
         let ca_key = SigningKey::read(ca_key).map_err(|error| format!("ca.key: {error}"))?;
         let key = KeyPair::generate().map_err(|error| format!("make a key: {error}"))?;
         let mut serial = [0; 16];
@@ -85,7 +86,7 @@ fn pem(der: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::Pki;
+    use crate::pki::Pki;
     use keelson_auth::{Authenticator, Certificate, Credentials, x509};
     use keelson_meta::Timestamp;
 
@@ -104,13 +105,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         Pki::load_or_make(dir.path(), &["localhost".to_owned()]).expect("an authority");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("a file");
-        let (ca, ca_key) = (read("ca.crt"), read("ca.key"));
+        let ca = read("ca.crt");
+        let ca_key = read("ca.key");
         let authority = CertificateDer::from_pem_slice(ca.as_bytes()).expect("a certificate");
         for (groups, now) in [(&["devs", "ops", "qa"][..], NOW), (&[], 2_600_000_000)] {
             let pair = certificate(groups, 600).sign(&ca, &ca_key, now).expect("a certificate");
             let der = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("PEM");
             assert!(x509::is_signed_by(&der, &authority));
-            let (not_before, not_after) = (now - BACKDATED_SECONDS, now + 600);
+            let not_before = now - BACKDATED_SECONDS;
+            let not_after = now + 600;
             assert_eq!(x509::validity(&der), Some(Validity { not_before, not_after }));
             let key = KeyPair::from_pem(&pair.key).expect("a key");
             assert!(x509::has_public_key(&der, &key.subject_public_key_info()));

@@ -261,9 +261,9 @@ fn kind_of(value: &Value) -> Result<GroupVersionKind, Failure> {
         let text = value.str_at(&[name]).unwrap_or_default();
         if text.is_empty() { Err(Status::bad_request(format!("{name} not set"))) } else { Ok(text) }
     };
-    let (version, kind) = (text("apiVersion")?, text("kind")?);
-    let parsed = GroupVersion::parse(version);
-    let parsed = parsed
+    let version = text("apiVersion")?;
+    let kind = text("kind")?;
+    let parsed = GroupVersion::parse(version)
         .ok_or_else(|| Status::bad_request(format!("unexpected GroupVersion string: {version}")))?;
     Ok(parsed.kind(kind))
 }

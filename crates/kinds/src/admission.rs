@@ -132,8 +132,12 @@ fn validate_all(
 ) -> ErrorList {
     let mut errors = ErrorList::new();
     let list = Field::of(new, "webhooks");
-    let old = old.map(|old| old.array_at(&["webhooks"])).unwrap_or_default().iter();
-    let old = old.filter_map(|old| Some((old.str_at(&["name"])?, old))).collect();
+    let old = old
+        .map(|old| old.array_at(&["webhooks"]))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|old| Some((old.str_at(&["name"])?, old)))
+        .collect();
     let mut seen: SmallSet<&str> = SmallSet::new();
     for webhook in list.items() {
         validate_webhook(&webhook, &old, extra, &mut errors);
@@ -184,7 +188,8 @@ fn validate_webhook(
 
 /// Validates the `clientConfig` of an admission or conversion webhook.
 pub(super) fn client_config(at: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (url, service) = (at.field("url"), at.field("service"));
+    let url = at.field("url");
+    let service = at.field("service");
     if url.is_set() == service.is_set() {
         return at.required(errors, "exactly one of url or service is required");
     }

@@ -114,7 +114,8 @@ pub fn set_available(service: &mut Object, now: &str, wanted: &Available) -> boo
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Field::of(new, "spec");
-    let (group, version) = (spec.field("group"), spec.field("version"));
+    let group = spec.field("group");
+    let version = spec.field("version");
     let wanted = format!("{}.{}", version.text(), group.text());
     if new.name() != wanted && names::is_path_segment_name(new.name()).is_empty() {
         let metadata = Field::of(new, "metadata");
@@ -135,7 +136,8 @@ fn validate(new: &Object) -> ErrorList {
             priority.invalid_as(&mut errors, priority.number(), &words);
         }
     }
-    let (bundle, insecure) = (spec.field("caBundle"), spec.field("insecureSkipTLSVerify"));
+    let bundle = spec.field("caBundle");
+    let insecure = spec.field("insecureSkipTLSVerify");
     let service = spec.field("service");
     if service.is_set() {
         service.field("namespace").not_empty(&mut errors, "");

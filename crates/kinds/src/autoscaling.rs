@@ -71,7 +71,8 @@ fn scaling(rules: &mut Map, policies: Vec<Value>) {
 fn validate_autoscaler(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Field::of(new, "spec");
-    let (min, max) = (spec.field("minReplicas"), spec.field("maxReplicas"));
+    let min = spec.field("minReplicas");
+    let max = spec.field("maxReplicas");
     let least = i64::from(!gates::is_on(Feature::HPAScaleToZero));
     if min.is_set() && min.number() < least {
         min.invalid(&mut errors, &format!("must be greater than or equal to {least}"));

@@ -257,7 +257,8 @@ fn at_most(at: &Field<'_, '_>, max: i64, when: &str, errors: &mut ErrorList) {
 }
 
 fn indexed(spec: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (completions, parallelism) = (spec.field("completions"), spec.field("parallelism"));
+    let completions = spec.field("completions");
+    let parallelism = spec.field("parallelism");
     let failed = spec.field("maxFailedIndexes");
     if !completions.is_set() {
         completions.required(errors, "when completion mode is Indexed");
@@ -293,7 +294,8 @@ fn restart_policy(spec: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn job_update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let (spec, stored) = (Field::of(new, "spec"), Field::of(old, "spec"));
+    let spec = Field::of(new, "spec");
+    let stored = Field::of(old, "spec");
     completions(&spec, &stored, errors);
     spec.unchanged_selector(go::JOB_SPEC, stored.value, errors);
     template_update(&spec, old, errors);

@@ -189,7 +189,8 @@ fn conditions(obj: &Object, errors: &mut ErrorList) {
     let all = status.field("conditions");
     let mut seen: SmallSet<&str> = SmallSet::new();
     for condition in all.items() {
-        let (kind, says) = (condition.field("type"), condition.field("status"));
+        let kind = condition.field("type");
+        let says = condition.field("status");
         if kind.text().is_empty() {
             kind.required(errors, "");
         }

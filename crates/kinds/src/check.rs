@@ -305,8 +305,10 @@ pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
     let Some(given) = value.as_object() else { return Value::Null };
     let mut shown = Map::new();
     for (name, how) in members {
-        let found = given.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        let found = found.map_or(&Value::Null, |(_, value)| value);
+        let found = given
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map_or(&Value::Null, |(_, value)| value);
         let value = match how {
             Go::Text if found.is_null() => "".into(),
             Go::Number if found.is_null() => 0.into(),

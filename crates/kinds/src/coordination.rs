@@ -94,7 +94,8 @@ fn validate_candidate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Field::of(new, "spec");
     spec.field("leaseName").not_empty(&mut errors, "");
-    let (binary, emulation) = (spec.field("binaryVersion"), spec.field("emulationVersion"));
+    let binary = spec.field("binaryVersion");
+    let emulation = spec.field("emulationVersion");
     let is_given = !emulation.text().is_empty();
     // An absent version is the lowest.
     let lowest = Some(([0; 3], true));

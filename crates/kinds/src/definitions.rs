@@ -79,7 +79,8 @@ fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
         }
         unknown
     };
-    let (mut unknown, old) = (of(new), old.map(of).unwrap_or_default());
+    let mut unknown = of(new);
+    let old = old.map(of).unwrap_or_default();
     unknown.retain(|format| !old.contains(format));
     unknown.iter().map(|format| Str::from(format!("unrecognized format {format:?}"))).collect()
 }
@@ -92,11 +93,15 @@ fn collect_unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
     {
         unknown.insert(format.clone());
     }
-    let inner = schema.get("properties").and_then(Value::as_object);
-    let inner = inner.into_iter().flat_map(Map::iter).map(|(_, value)| value);
+    let inner = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(Map::iter)
+        .map(|(_, value)| value);
     let lists = ["allOf", "anyOf", "oneOf"].iter().filter_map(|name| schema.get(name)?.as_array());
-    let others = ["items", "additionalProperties", "not"].iter();
-    let others = others.filter_map(|name| schema.get(name));
+    let others =
+        ["items", "additionalProperties", "not"].iter().filter_map(|name| schema.get(name));
     for inner in inner.chain(lists.flatten()).chain(others).filter_map(Value::as_object) {
         collect_unknown_formats(inner, unknown);
     }

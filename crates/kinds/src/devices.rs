@@ -386,7 +386,8 @@ fn driver(at: &Field<'_, '_>, errors: &mut ErrorList) {
 
 fn toleration(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("key").rule_if_set(errors, names::is_qualified_name);
-    let (operator, value) = (at.field("operator"), at.field("value"));
+    let operator = at.field("operator");
+    let value = at.field("value");
     match operator.text() {
         "Exists" if !value.text().is_empty() => {
             value.invalid(errors, "must be empty for operator `Exists`");

@@ -48,7 +48,8 @@ pub(crate) fn equal(of: &str, one: &Value, other: &Value) -> bool {
         return true;
     }
     let Some(schema) = Catalogue::shared().named(of) else { return equal_or_empty(one, other) };
-    let (one, other) = (one.as_object(), other.as_object());
+    let one = one.as_object();
+    let other = other.as_object();
     equal_struct(&schema.types, Empty::EqualsAbsent, schema.root(), one, other)
 }
 
@@ -70,7 +71,8 @@ fn equal_top_level_fields(schema: &Schema, empty: Empty, new: &Object, old: &Obj
     let skipped = ["metadata", "status", "kind", "apiVersion"];
     let mut fields = schema.root().fields.iter().filter(|field| !skipped.contains(&&*field.name));
     fields.all(|field| {
-        let (new, old) = (new.get(&field.name), old.get(&field.name));
+        let new = new.get(&field.name);
+        let old = old.get(&field.name);
         // Usually nothing has changed, and `==` is cheaper than a comparison by schema.
         new == old || equal_field(&schema.types, empty, field, new, old)
     })
@@ -83,7 +85,8 @@ fn equal_field(
     one: Option<&Value>,
     other: Option<&Value>,
 ) -> bool {
-    let (one, other) = (one.unwrap_or(&NULL), other.unwrap_or(&NULL));
+    let one = one.unwrap_or(&NULL);
+    let other = other.unwrap_or(&NULL);
     let is_pointer = matches!(field.presence, Presence::Pointer | Presence::AlwaysNull);
     equal_value(types, empty, &field.shape, is_pointer, one, other)
 }
@@ -113,7 +116,8 @@ fn equal_value(
             equal_struct(types, empty, types.get(*id), one.as_object(), other.as_object())
         }
         Shape::List(list) => {
-            let (one, other) = (items(one), items(other));
+            let one = items(one);
+            let other = items(other);
             one.len() == other.len()
                 && one
                     .iter()
@@ -222,7 +226,8 @@ mod tests {
             let object = |spec: Value| {
                 Object::from_value(value!({"spec": (spec), "status": {"a": 1}})).expect("an object")
             };
-            let (one, other) = (object(one), object(other));
+            let one = object(one);
+            let other = object(other);
             assert_eq!(equal_spec(&schema, &one, &other), want, "{one:?} {other:?}");
         };
         let policy = "networking.k8s.io";

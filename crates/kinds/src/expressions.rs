@@ -88,7 +88,8 @@ impl ObjectRules {
             return;
         }
         let mut budget = Budget(Some(OBJECT_COST_MAX));
-        let (value, old) = (Value::Object(obj.clone()), old.map(|old| Value::Object(old.clone())));
+        let value = Value::Object(obj.clone());
+        let old = old.map(|old| Value::Object(old.clone()));
         self.0.check(&value, old.as_ref(), &Path::ROOT, &mut budget, errors);
     }
 }
@@ -110,15 +111,22 @@ impl Tree {
         if depth > keelson_schema::structural::DEPTH_MAX {
             return None;
         }
-        let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
-        let rules = rules.unwrap_or_default().iter().filter_map(Value::as_object);
-        let rules: Vec<Rule> = rules.map(|rule| Rule::read(rule, decl_type)).collect();
+        let rules: Vec<Rule> = schema
+            .get("x-kubernetes-validations")
+            .and_then(Value::as_array)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Value::as_object)
+            .map(|rule| Rule::read(rule, decl_type))
+            .collect();
         let child = |schema: &Value, decl_type: &Arc<DeclType>| {
             Tree::read(schema.as_object()?, decl_type, depth + 1)
         };
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let properties = properties.into_iter().flat_map(Map::iter);
-        let properties: Vec<(Str, Tree)> = properties
+        let properties: Vec<(Str, Tree)> = schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(Map::iter)
             .filter_map(|(name, schema)| {
                 let decl_type = declare::property(decl_type, name)?;
                 Some((name.clone(), child(schema, &decl_type)?))
@@ -135,7 +143,8 @@ impl Tree {
             Shape::List(_, keelson_cel::ListKind::Map(keys)) => keys.clone(),
             _ => vec![],
         };
-        let (items, additional) = (items.map(Box::new), values.map(Box::new));
+        let items = items.map(Box::new);
+        let additional = values.map(Box::new);
         let is_empty =
             rules.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
         let type_name = schema.get("type").and_then(Value::as_str).unwrap_or_default().into();
@@ -177,8 +186,11 @@ impl Tree {
             }
             Value::Array(items) => {
                 let Some(tree) = &self.items else { return };
-                let before = old.and_then(Value::as_array).filter(|_| !self.keys.is_empty());
-                let before = before.unwrap_or_default().iter();
+                let before = old
+                    .and_then(Value::as_array)
+                    .filter(|_| !self.keys.is_empty())
+                    .unwrap_or_default()
+                    .iter();
                 let before =
                     before.filter_map(|item| Some((list_map_key(&self.keys, item)?, item)));
                 let before: HashMap<Vec<u8>, &Value> = before.collect();
@@ -201,7 +213,8 @@ impl Rule {
         };
         let optional_old = rule.get("optionalOldSelf") == Some(&true.into());
         let env = environment(Version::STORED_EXPRESSIONS, decl_type, optional_old);
-        let (source, message) = (text("rule"), text("messageExpression"));
+        let source = text("rule");
+        let message = text("messageExpression");
         let compile = |text: &str| env.compile(text).map_err(|error| error.to_string());
         Rule {
             program: compile(&source),

@@ -151,7 +151,8 @@ fn validate_rule(rule: &Field<'_, '_>, errors: &mut ErrorList) {
     let subjects = rule.field("subjects");
     subjects.not_empty(errors, "subjects must contain at least one value");
     subjects.items().for_each(|subject| validate_subject(&subject, errors));
-    let (resources, urls) = (rule.field("resourceRules"), rule.field("nonResourceRules"));
+    let resources = rule.field("resourceRules");
+    let urls = rule.field("nonResourceRules");
     if resources.array().is_empty() && urls.array().is_empty() {
         let words = "at least one of resourceRules and nonResourceRules has to be non-empty";
         rule.required(errors, words);

@@ -102,7 +102,8 @@ mod tests {
     #[track_caller]
     fn check(of: (&str, &str), features: Features, new: Value, old: Option<Value>, want: Value) {
         let object = |value| Object::from_value(value).expect("a map");
-        let (mut new, old) = (object(new), old.map(object));
+        let mut new = object(new);
+        let old = old.map(object);
         let gates = gates::Gates { features, allows_privileged: true };
         gates::within(gates, || {
             drop_disabled(strategy(of.0, of.1, features).gated, &mut new, old.as_ref());
@@ -114,10 +115,11 @@ mod tests {
     fn fields_without_their_gate_are_dropped_unless_the_stored_object_uses_them() {
         let pod =
             |stop: Value| value!({"spec": {"containers": [{"name": "a", "lifecycle": (stop)}]}});
-        let (signal, both) =
-            (value!({"stopSignal": "SIGTERM"}), value!({"stopSignal": "SIGTERM", "preStop": {}}));
+        let signal = value!({"stopSignal": "SIGTERM"});
+        let both = value!({"stopSignal": "SIGTERM", "preStop": {}});
         let without = value!({"spec": {"containers": [{"name": "a"}]}});
-        let (off, pods) = (Features::default(), ("", "pods"));
+        let off = Features::default();
+        let pods = ("", "pods");
         let on = off.with(Feature::ContainerStopSignals, true);
         check(pods, off, pod(signal.clone()), None, without.clone());
         check(pods, off, pod(both.clone()), None, pod(value!({"preStop": {}})));

@@ -40,7 +40,8 @@ pub(super) const fn migration(base: Strategy) -> Strategy {
             ) {
                 // The message shows the Go struct.
                 let resource = spec.field("resource");
-                let (group, name) = (resource.str("group"), resource.str("resource"));
+                let group = resource.str("group");
+                let name = resource.str("resource");
                 let shown = value!({"Resource": {"group": (group), "resource": (name)}});
                 spec.invalid_as(&mut errors, shown, IMMUTABLE);
             }
@@ -55,7 +56,8 @@ fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Field::of(new, "spec");
     let resource = spec.field("resource");
-    let (name, group) = (resource.field("resource"), resource.field("group"));
+    let name = resource.field("resource");
+    let group = resource.field("group");
     if name.not_empty(&mut errors, "resource is required to be set") {
         name.rule(&mut errors, names::is_dns1035_label);
     }

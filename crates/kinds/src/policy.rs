@@ -44,7 +44,8 @@ fn validate_budget_status(new: &Object) -> ErrorList {
 fn validate_budget(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Field::of(new, "spec");
-    let (min, max) = (spec.field("minAvailable"), spec.field("maxUnavailable"));
+    let min = spec.field("minAvailable");
+    let max = spec.field("maxUnavailable");
     if min.is_set() && max.is_set() {
         let words = "minAvailable and maxUnavailable cannot be both set";
         const MEMBERS: GoMembers = &[

@@ -85,7 +85,8 @@ fn validate_cluster_role(new: &Object, _: Option<&Object>) -> ErrorList {
 fn policy_rule(rule: &Field<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
     rule.field("verbs").not_empty(errors, "verbs must contain at least one value");
     let urls = rule.field("nonResourceURLs");
-    let (groups, resources) = (rule.field("apiGroups"), rule.field("resources"));
+    let groups = rule.field("apiGroups");
+    let resources = rule.field("resources");
     if !urls.value.is_empty() {
         if namespaced {
             urls.invalid(errors, "namespaced rules cannot apply to non-resource URLs");
@@ -124,7 +125,8 @@ fn checked_binding(new: &Object, namespaced: bool) -> ErrorList {
 
 fn validate_subject(subject: &Field<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
     const KINDS: &[&str] = &["ServiceAccount", "User", "Group"];
-    let (name, group) = (subject.field("name"), subject.field("apiGroup"));
+    let name = subject.field("name");
+    let group = subject.field("apiGroup");
     name.not_empty(errors, "");
     match subject.str("kind") {
         "ServiceAccount" => {
@@ -150,7 +152,9 @@ fn validate_role_ref_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let same = |name: &str| now.str(name) == before.str(name);
     if !["apiGroup", "kind", "name"].into_iter().all(same) {
         // The message shows the Go struct.
-        let (group, kind, name) = (now.str("apiGroup"), now.str("kind"), now.str("name"));
+        let group = now.str("apiGroup");
+        let kind = now.str("kind");
+        let name = now.str("name");
         let shown = value!({"APIGroup": group, "Kind": kind, "Name": name});
         errors.push(FieldError::invalid(&now.path, shown, "cannot change roleRef"));
     }

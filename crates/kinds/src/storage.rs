@@ -229,7 +229,8 @@ pub(super) const fn attachment(base: Strategy) -> Strategy {
 fn attachment_unchanged(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let (spec, stored) = (Field::of(new, "spec"), old.get("spec").unwrap_or(&Value::Null));
+    let spec = Field::of(new, "spec");
+    let stored = old.get("spec").unwrap_or(&Value::Null);
     if !equality::equal(go::VOLUME_ATTACHMENT_SPEC, spec.value, stored) {
         let shown = spec.value.as_object().cloned().unwrap_or_default();
         spec.invalid_as(&mut errors, shown, IMMUTABLE);
@@ -242,7 +243,8 @@ fn validate_attachment(new: &Object) -> ErrorList {
     let spec = Field::of(new, "spec");
     crate::core::pod::volumes::driver_name(&spec.field("attacher"), &mut errors);
     let source = spec.field("source");
-    let (inline, name) = (source.field("inlineVolumeSpec"), source.field("persistentVolumeName"));
+    let inline = source.field("inlineVolumeSpec");
+    let name = source.field("persistentVolumeName");
     let words = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     match (inline.is_set(), name.is_set()) {
         (false, false) => source.required(&mut errors, words),

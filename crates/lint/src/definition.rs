@@ -78,8 +78,10 @@ impl<'a> Definition<'a> {
     /// Reads a definition. What is not as it should be is left out: other rules report it.
     pub fn read(object: &'a Value) -> Definition<'a> {
         let is_namespaced = object.str_at(&["spec", "scope"]) == Some("Namespaced");
-        let versions = object.array_at(&["spec", "versions"]).iter().enumerate();
-        let mut versions: Vec<Version<'a>> = versions
+        let mut versions: Vec<Version<'a>> = object
+            .array_at(&["spec", "versions"])
+            .iter()
+            .enumerate()
             .map(|(i, version)| {
                 Version::read(version, format!("spec.versions[{i}]"), is_namespaced)
             })
@@ -127,15 +129,18 @@ impl<'a> Version<'a> {
 
     /// Adds a field and those inside it.
     fn add(&mut self, field: Field<'a>) {
-        let (schema, depth) = (field.schema, field.depth + 1);
+        let schema = field.schema;
+        let depth = field.depth + 1;
         let properties = schema.get("properties").and_then(Value::as_object);
         let is_builtin = field.is_builtin
             || (field.role != Role::Root
                 && properties.is_some_and(|members| {
                     is_builtin(members.iter().map(|(name, _)| name.as_str()))
                 }));
-        let (path, shown, name, part) =
-            (field.path.clone(), field.field.clone(), field.name, field.part);
+        let path = field.path.clone();
+        let shown = field.field.clone();
+        let name = field.name;
+        let part = field.part;
         let parent = self.fields.len();
         self.fields.push(field);
         if depth > DEPTH_MAX {

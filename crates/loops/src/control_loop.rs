@@ -57,7 +57,8 @@ pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
         while tasks.len() < L::WORKERS_MAX
             && let Some(key) = queue.next(registry.clock.monotonic())
         {
-            let (control_loop, registry) = (control_loop.clone(), registry.clone());
+            let control_loop = control_loop.clone();
+            let registry = registry.clone();
             let sync = counted.as_ref().map(|counted| RunningWork::begin(counted, Instant::now()));
             tasks.spawn(async move {
                 let _sync = sync;

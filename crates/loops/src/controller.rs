@@ -44,7 +44,8 @@ impl<C: Clone + Send + Sync + 'static> Controller<C> {
 
     /// Returns the loop with its context.
     pub fn with(&self, context: &C) -> ReadyLoop {
-        let (start, context) = (self.start, context.clone());
+        let start = self.start;
+        let context = context.clone();
         let start = Arc::new(move || start(context.clone()));
         ReadyLoop { name: self.name, stands_for: self.stands_for, start }
     }

@@ -74,7 +74,8 @@ impl Recorder {
         (reason, message): (&str, &str),
     ) {
         let involved = involved.facts();
-        let (reason, message) = (reason.into(), message.into());
+        let reason = reason.into();
+        let message = message.into();
         if self.events.try_send(Event { involved, kind, reason, message, at }).is_err() {
             tracing::debug!("too many events wait to be stored; one is dropped");
         }
@@ -153,7 +154,8 @@ enum Decision {
 impl Correlator {
     fn decide(&mut self, event: &Event) -> Decision {
         let object = object_key(&event.involved);
-        let (kind, reason) = (event.kind, event.reason.clone());
+        let kind = event.kind;
+        let reason = event.reason.clone();
         let group: EventKey = (object.clone(), kind, reason.clone(), None);
         let is_combined = self.is_combined(&group, event);
         let (key, message) = if is_combined {
@@ -304,7 +306,8 @@ mod tests {
 
     fn event(message: &str, second: i64) -> Event {
         let involved = InvolvedObject { kind: "Pod", name: "a", ..InvolvedObject::default() };
-        let (kind, reason) = ("Normal", "Made".into());
+        let kind = "Normal";
+        let reason = "Made".into();
         let at = Timestamp::new(second, 1);
         Event { involved: involved.facts(), kind, reason, message: message.into(), at }
     }

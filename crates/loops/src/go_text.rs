@@ -8,8 +8,8 @@ pub fn label_selector(selector: Option<&Value>) -> String {
     if selector.is_none_or(Value::is_null) {
         return "nil".to_owned();
     }
-    let labels = selector.and_then(|selector| selector.get("matchLabels")?.as_object());
-    let labels: BTreeMap<&str, &str> = labels
+    let labels: BTreeMap<&str, &str> = selector
+        .and_then(|selector| selector.get("matchLabels")?.as_object())
         .into_iter()
         .flat_map(|labels| labels.iter())
         .map(|(name, text)| (name.as_str(), text.as_str().unwrap_or_default()))
@@ -20,14 +20,19 @@ pub fn label_selector(selector: Option<&Value>) -> String {
     } else {
         format!("map[string]string{{{labels}}}")
     };
-    let expressions = selector.map_or(&[][..], |selector| selector.array_at(&["matchExpressions"]));
-    let expressions: String = expressions
+    let expressions: String = selector
+        .map_or(&[][..], |selector| selector.array_at(&["matchExpressions"]))
         .iter()
         .map(|one| {
             let text = |name: &str| one.str_at(&[name]).unwrap_or_default();
-            let values = one.array_at(&["values"]).iter().filter_map(Value::as_str);
-            let values = values.collect::<Vec<_>>().join(" ");
-            let (key, operator) = (text("key"), text("operator"));
+            let values = one
+                .array_at(&["values"])
+                .iter()
+                .filter_map(Value::as_str)
+                .collect::<Vec<_>>()
+                .join(" ");
+            let key = text("key");
+            let operator = text("operator");
             format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
         })
         .collect();

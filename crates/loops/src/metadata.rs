@@ -186,7 +186,8 @@ fn string_end(text: &[u8]) -> Option<usize> {
 
 /// Returns the length of the value at the beginning of `text`.
 fn value_end(text: &[u8]) -> Option<usize> {
-    let (mut at, mut depth) = (0, 0_usize);
+    let mut at = 0;
+    let mut depth = 0_usize;
     loop {
         match *text.get(at)? {
             b'"' => at += string_end(&text[at + 1..])? + 1,

@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn words_that_name_no_loop_are_found() {
-        let words = ["*", "-*", "namespace-controller", "-namespace-controller", "namespaces"];
-        let words = words.map(str::to_owned);
+        let words = ["*", "-*", "namespace-controller", "-namespace-controller", "namespaces"]
+            .map(str::to_owned);
         assert_eq!(unknown_words(&words, &["namespace-controller"]), ["namespaces"]);
     }
 }

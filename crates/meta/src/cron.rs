@@ -35,7 +35,8 @@ impl Fields {
     pub fn parse(text: &str) -> Result<Fields, String> {
         let parts: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = parts[..] else {
-            let (found, parts) = (parts.len(), parts.join(" "));
+            let found = parts.len();
+            let parts = parts.join(" ");
             return Err(format!("expected exactly 5 fields, found {found}: [{parts}]"));
         };
         Ok(Fields {

@@ -208,8 +208,8 @@ impl Features {
     fn checked(self) -> Result<Features, FeatureGateError> {
         let mut lacking = vec![];
         for (feature, needs) in DEPENDENCIES {
-            let off = needs.iter().filter(|need| !self.is_on(**need)).map(|need| need.name());
-            let off: Vec<&str> = off.collect();
+            let off: Vec<&str> =
+                needs.iter().filter(|need| !self.is_on(**need)).map(|need| need.name()).collect();
             if self.is_on(*feature) && !off.is_empty() {
                 lacking.push((feature.name(), off));
             }
@@ -250,7 +250,8 @@ impl Feature {
 fn name_and_value(word: &str) -> Result<(&str, bool), FeatureGateError> {
     let (name, value) =
         word.split_once('=').ok_or_else(|| FeatureGateError::NoValue { word: word.to_owned() })?;
-    let (name, value) = (name.trim(), value.trim());
+    let name = name.trim();
+    let value = value.trim();
     let name = match name.split_once(':') {
         Some(("kube", name)) => name,
         Some((other, _)) => {

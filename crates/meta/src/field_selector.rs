@@ -262,8 +262,8 @@ mod tests {
             [&[], &[("a", "1"), ("b", "x")], &[("a", "2")], &[("a", "1"), ("n", "v3")]];
         for (one, two) in terms.iter().flat_map(|one| terms.iter().map(move |two| (one, two))) {
             let parse = |text: &str| FieldSelector::parse(text).expect("the selector is valid");
-            let (few, wide) =
-                (parse(&format!("{one},{two}")), parse(&format!("{one},{two}{excluded}")));
+            let few = parse(&format!("{one},{two}"));
+            let wide = parse(&format!("{one},{two}{excluded}"));
             for fields in objects {
                 let find = |name: &str| fields.iter().find(|(k, _)| *k == name).map(|(_, v)| *v);
                 let want = few.matches(find) && find("n").is_none();

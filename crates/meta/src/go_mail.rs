@@ -101,7 +101,8 @@ impl<'t> Parser<'t> {
 
     /// Reads a quoted text. Returns the number of characters in it.
     fn quoted(&mut self) -> Option<usize> {
-        let (mut count, mut is_escaped) = (0, false);
+        let mut count = 0;
+        let mut is_escaped = false;
         for (at, c) in self.rest.char_indices().skip(1) {
             match c {
                 c if is_escaped && (is_visible(c) || is_blank(c)) => is_escaped = false,

@@ -43,8 +43,11 @@ impl Url {
             return fault("empty url");
         }
         if text == "*" {
-            let (none, path) = (Str::default(), Str::new_static("*"));
-            let (scheme, host, query) = (none.clone(), none.clone(), none);
+            let none = Str::default();
+            let path = Str::new_static("*");
+            let scheme = none.clone();
+            let host = none.clone();
+            let query = none;
             return Ok(Url { scheme, host, escaped_path: path.clone(), query, text: path });
         }
         let (scheme, rest) = split_scheme(text)?;
@@ -214,7 +217,8 @@ fn bad_escape(text: &str) -> Option<String> {
 /// those of characters that a host may have, and of a space.
 fn unescape_host(host: &str, is_zone: bool) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "!$&'()*+,;=:[]<>\"-._~".contains(c);
-    let (mut out, mut rest) = (vec![], host);
+    let mut out = vec![];
+    let mut rest = host;
     while let Some(c) = rest.chars().next() {
         if c != '%' {
             if c.is_ascii() && !allowed(c) {
@@ -245,7 +249,8 @@ fn escape_path(path: &str) -> String {
     if path.bytes().all(|byte| may_stand(&byte)) {
         return path.to_owned();
     }
-    let (mut out, mut rest) = (String::with_capacity(path.len()), path.as_bytes());
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path.as_bytes();
     while let Some((first, mut after)) = rest.split_first() {
         let mut byte = *first;
         if byte == b'%'

@@ -175,7 +175,8 @@ fn is_mapped(text: &str) -> bool {
 /// Returns warnings for a valid address that is not in the preferred form.
 pub fn warnings_for_ip(text: &str, path: &Path<'_>) -> Vec<String> {
     let Some(ip) = parse_ip(text) else { return vec![] };
-    let (shown, better) = (quote(text), quote(&ip.to_string()));
+    let shown = quote(text);
+    let better = quote(&ip.to_string());
     if text.parse::<IpAddr>().is_err() || is_mapped(text) {
         return vec![format!(
             "{path}: non-standard IP address {shown} will be considered invalid in a future \
@@ -192,7 +193,8 @@ pub fn warnings_for_ip(text: &str, path: &Path<'_>) -> Vec<String> {
 /// Returns warnings for a valid CIDR that is not in the preferred form.
 pub fn warnings_for_cidr(text: &str, path: &Path<'_>) -> Vec<String> {
     let Some(cidr) = parse_cidr(text) else { return vec![] };
-    let (shown, better) = (quote(text), quote(&cidr.to_string()));
+    let shown = quote(text);
+    let better = quote(&cidr.to_string());
     let mut warnings = vec![];
     if cidr.network() != cidr.address {
         let single = quote(&format!("{}/{}", cidr.address, cidr.address_bits()));

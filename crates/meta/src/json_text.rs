@@ -7,7 +7,8 @@ use std::borrow::Cow;
 pub fn compact(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut out = String::new();
-    let (mut at, mut written) = (0, 0);
+    let mut at = 0;
+    let mut written = 0;
     let mut in_string = false;
     while let Some(byte) = bytes.get(at) {
         let (length, instead) = match byte {

@@ -94,7 +94,9 @@ pub fn is_wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
 pub fn is_qualified_name(text: &str) -> Vec<String> {
     let mut errors = vec![];
     let mut parts = text.split('/');
-    let (first, second, third) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+    let first = parts.next().unwrap_or_default();
+    let second = parts.next();
+    let third = parts.next();
     let name = match (second, third) {
         (_, Some(_)) => {
             let words = regex_error(LABEL_KEY_WORDS, LABEL_KEY, LABEL_KEY_EXAMPLES);
@@ -443,8 +445,8 @@ mod tests {
         let name_words = "name part must consist of alphanumeric characters, '-', '_' or '.', \
             and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name', \
              or '123-abc', regex used for validation is \
-            '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-        let name_words = name_words.replace("', or '123", "',  or '123");
+            '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            .replace("', or '123", "',  or '123");
         check(is_qualified_name, "", &["name part must be non-empty", &name_words]);
         check(is_qualified_name, "/a", &["prefix part must be non-empty"]);
         check(

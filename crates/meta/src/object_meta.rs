@@ -61,7 +61,8 @@ pub fn validate_object_meta(
 pub fn validate_object_meta_update(new: &Map, old: &Map, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     if !text(old, "deletionTimestamp").is_empty() {
-        let (now, before) = (list(new, "finalizers"), list(old, "finalizers"));
+        let now = list(new, "finalizers");
+        let before = list(old, "finalizers");
         errors.extend(validate_no_new_finalizers(now, before, &path.field("finalizers")));
     }
     if text(new, "resourceVersion").is_empty() {
@@ -95,7 +96,8 @@ pub fn validate_object_meta_update(new: &Map, old: &Map, path: &Path<'_>) -> Err
 /// Adds an error when `new` differs from `old`; absent and null are equal.
 pub fn validate_immutable(new: Option<&Value>, old: Option<&Value>, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let (new, old) = (new.unwrap_or(&Value::Null), old.unwrap_or(&Value::Null));
+    let new = new.unwrap_or(&Value::Null);
+    let old = old.unwrap_or(&Value::Null);
     if new != old {
         errors.push(FieldError::invalid(path, new.clone(), IMMUTABLE));
     }

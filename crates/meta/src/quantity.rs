@@ -257,8 +257,8 @@ impl Quantity {
             Err(_) | Ok(0) => return self.milli_value() % 1000 == 0,
             // Other factors are applied one by one, and an overflow is zero.
             Ok(4 | 5 | 7 | 8 | 10..) if self.number.abs() < SMALL => {
-                let exact = power_of_ten(up.unsigned_abs());
-                let exact = exact.and_then(|factor| self.number.checked_mul(factor));
+                let exact = power_of_ten(up.unsigned_abs())
+                    .and_then(|factor| self.number.checked_mul(factor));
                 exact.and_then(|exact| i64::try_from(exact).ok()).unwrap_or(0)
             }
             Ok(digits) => {
@@ -357,7 +357,8 @@ impl Quantity {
 
     /// Like `decimal_digits`, but `None` when the digits do not fit. The number must not be zero.
     fn exact_digits(&self) -> Option<(i128, i32)> {
-        let (mut number, mut exponent) = (self.number, self.exponent);
+        let mut number = self.number;
+        let mut exponent = self.exponent;
         while number % 10 == 0 {
             number /= 10;
             exponent = exponent.saturating_add(1);

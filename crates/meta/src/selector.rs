@@ -51,7 +51,8 @@ impl Requirement {
         for (index, value) in values.iter().enumerate() {
             let value_errors = is_valid_label_value(value);
             if !value_errors.is_empty() {
-                let (item, detail) = (path.index(index), value_errors.join("; "));
+                let item = path.index(index);
+                let detail = value_errors.join("; ");
                 errors.push(FieldError::invalid(&item.key(key), value.clone(), &detail));
             }
         }

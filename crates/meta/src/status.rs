@@ -703,7 +703,8 @@ mod tests {
     #[test]
     fn a_status_lists_a_bounded_number_and_size_of_errors() {
         let path = Path::new("spec");
-        let (mut many, mut large) = (ErrorList::new(), ErrorList::new());
+        let mut many = ErrorList::new();
+        let mut large = ErrorList::new();
         for at in 0..2 * FAULTS_MAX {
             many.push(FieldError::required(&path.index(at), ""));
         }

@@ -79,7 +79,9 @@ impl Timestamp {
     fn write_seconds(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY_SECONDS));
         let second = self.seconds.rem_euclid(DAY_SECONDS);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let hour = second / 3600;
+        let minute = second / 60 % 60;
+        let second = second % 60;
         if (0..10_000).contains(&year) {
             let mut text = *b"0000-00-00T00:00:00";
             let places = [(0, year / 100), (2, year % 100), (5, month), (8, day)];

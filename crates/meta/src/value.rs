@@ -332,7 +332,8 @@ impl Map {
 
     /// Sets `key` to `value` and returns the previous value.
     pub fn insert(&mut self, key: impl Into<Str>, value: impl Into<Value>) -> Option<Value> {
-        let (key, value) = (key.into(), value.into());
+        let key = key.into();
+        let value = value.into();
         let bit = key_bit(&key);
         let is_new = self.key_bits & bit == 0 && self.entries.len() < LINEAR_ENTRIES_MAX;
         self.key_bits |= bit;

@@ -123,7 +123,8 @@ impl<'s> Exposition<'s> {
         is_selected: bool,
     ) -> FamilyText<'_, 's> {
         let allowed = self.selection.allowed.get(description.name);
-        let (merged, text) = (BTreeMap::new(), String::new());
+        let merged = BTreeMap::new();
+        let text = String::new();
         FamilyText { exposition: self, description, is_selected, allowed, merged, text }
     }
 
@@ -230,12 +231,17 @@ impl FamilyText<'_, '_> {
     fn constrained(&self, values: &[&str]) -> Option<Vec<String>> {
         let allowed = self.allowed?;
         let mut is_changed = false;
-        let constrained = self.description.labels.iter().zip(values).map(|(label, value)| {
-            let is_allowed = allowed.get(*label).is_none_or(|known| known.contains(*value));
-            is_changed |= !is_allowed;
-            if is_allowed { (*value).to_owned() } else { "unexpected".to_owned() }
-        });
-        let constrained = constrained.collect();
+        let constrained = self
+            .description
+            .labels
+            .iter()
+            .zip(values)
+            .map(|(label, value)| {
+                let is_allowed = allowed.get(*label).is_none_or(|known| known.contains(*value));
+                is_changed |= !is_allowed;
+                if is_allowed { (*value).to_owned() } else { "unexpected".to_owned() }
+            })
+            .collect();
         if is_changed {
             self.exposition.selection.unexpected.increment();
         }

@@ -24,8 +24,11 @@ const SEARCHES_MAX: usize = 64;
 
 /// Appends to `out` the difference of `old` from `new`.
 pub(crate) fn write(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
-    let (mut old, mut new, mut searches) = (old, new, SEARCHES_MAX);
-    let (mut literal, mut skip) = (&old[..0], 0);
+    let mut old = old;
+    let mut new = new;
+    let mut searches = SEARCHES_MAX;
+    let mut literal = &old[..0];
+    let mut skip = 0;
     loop {
         let same = common_prefix_len(old, new);
         write_varint(literal.len(), out);
@@ -48,7 +51,8 @@ pub(crate) fn write(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
 /// Rebuilds the old text from `new` and appends it to `out`; `None` when [`write`] did not produce
 /// `difference`.
 pub(crate) fn apply(difference: &[u8], new: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let (mut at, mut from) = (0, 0_usize);
+    let mut at = 0;
+    let mut from = 0_usize;
     while at < difference.len() {
         let literal = read_varint(difference, &mut at)?;
         out.extend_from_slice(difference.get(at..at.checked_add(literal)?)?);
@@ -71,7 +75,8 @@ fn resynchronize(old: &[u8], new: &[u8], searches: &mut usize) -> Option<(usize,
         return Some((at, at));
     }
     let ahead = |text: &[u8]| text.len().min(WINDOW_BYTES);
-    let (old, new) = (&old[..ahead(old)], &new[..ahead(new)]);
+    let old = &old[..ahead(old)];
+    let new = &new[..ahead(new)];
     for at in 0..*searches {
         *searches -= 1;
         let wanted = at..at + MATCH_BYTES_MIN;
@@ -101,7 +106,8 @@ mod tests {
     use crate::testing::Random;
 
     fn check(old: &str, new: &str) -> usize {
-        let (mut difference, mut made) = (vec![], vec![]);
+        let mut difference = vec![];
+        let mut made = vec![];
         write(old.as_bytes(), new.as_bytes(), &mut difference);
         assert_eq!(apply(&difference, new.as_bytes(), &mut made), Some(()), "{old} {new}");
         assert_eq!(String::from_utf8_lossy(&made), old);
@@ -128,7 +134,8 @@ mod tests {
             (r#""removed":{"a":"b"},"#, "", 40),
             ("", &members(9).replace("member", "other"), 12),
         ] {
-            let (old, new) = (format!("{front}{old}{back}"), format!("{front}{new}{back}"));
+            let old = format!("{front}{old}{back}");
+            let new = format!("{front}{new}{back}");
             let size = check(&old, &new);
             assert!(size <= most, "{size} for {most}");
         }
@@ -151,7 +158,8 @@ mod tests {
             let mut text = |most: usize| -> String {
                 (0..below(most)).map(|_| char::from(b'a' + below(letters) as u8)).collect()
             };
-            let (shared, parts) = (text(300), [text(60), text(60), text(20), text(20)]);
+            let shared = text(300);
+            let parts = [text(60), text(60), text(20), text(20)];
             let [a, b, c, d] = &parts;
             let cut = shared.len() / 3;
             let (front, back) = shared.split_at(cut);

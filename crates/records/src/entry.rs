@@ -222,7 +222,8 @@ impl Entry {
         };
         let mut text = itoa::Buffer::new();
         let revision = text.format(kv.modified.0);
-        let (before, after) = (&json[..rv_at], &json[rv_at + 1..]);
+        let before = &json[..rv_at];
+        let after = &json[rv_at + 1..];
         Ok(Entry::new(head, &[key, pairs, before, revision.as_bytes(), after, b"\n"]))
     }
 
@@ -265,7 +266,8 @@ impl Entry {
     pub fn has_content_of(&self, record: &[u8]) -> bool {
         let Ok(Parts { pairs, json, rv_at, .. }) = Parts::parse(record) else { return false };
         let (before, after) = self.split_at_revision();
-        let (head, json_at) = (self.head(), self.head().json_at as usize);
+        let head = self.head();
+        let json_at = self.head().json_at as usize;
         before[head.key_len as usize..json_at] == *pairs
             && before[json_at..] == json[..rv_at]
             && after.strip_suffix(b"\n") == Some(&json[rv_at + 1..])

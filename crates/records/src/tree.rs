@@ -375,13 +375,18 @@ mod tests {
                 let separators = &branch.separators;
                 assert_eq!(branch.children.len(), separators.len() + 1);
                 assert!(separators.iter().all(|separator| is_in(separator.sort_key())));
-                let depths = branch.children.iter().enumerate().map(|(at, child)| {
-                    assert!(child.len() > 0, "an empty child");
-                    let from =
-                        at.checked_sub(1).map_or(from, |left| Some(separators[left].sort_key()));
-                    check(child, from, separators.get(at).map(Separator::sort_key).or(to))
-                });
-                let depths: Vec<_> = depths.collect();
+                let depths: Vec<_> = branch
+                    .children
+                    .iter()
+                    .enumerate()
+                    .map(|(at, child)| {
+                        assert!(child.len() > 0, "an empty child");
+                        let from = at
+                            .checked_sub(1)
+                            .map_or(from, |left| Some(separators[left].sort_key()));
+                        check(child, from, separators.get(at).map(Separator::sort_key).or(to))
+                    })
+                    .collect();
                 assert!(depths.iter().all(|depth| *depth == depths[0]), "{depths:?}");
                 depths[0] + 1
             }

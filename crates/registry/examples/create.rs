@@ -42,8 +42,8 @@ async fn main() {
     for number in 0..policies {
         for (plural, body) in policy(number, &resource) {
             let target = registry.target("admissionregistration.k8s.io", plural, "", "");
-            let body = decode::decode(target.schema(), body.as_bytes(), Format::Json, &|_| true);
-            let body = body.expect("the policy is valid");
+            let body = decode::decode(target.schema(), body.as_bytes(), Format::Json, &|_| true)
+                .expect("the policy is valid");
             registry.create(&permit, &target, body, &options).await.expect("a policy is made");
         }
     }

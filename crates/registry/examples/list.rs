@@ -23,15 +23,15 @@ async fn main() {
     let target = registry.target("", "configmaps", "default", "");
     let namespaces = registry.target("", "namespaces", "", "");
     let namespace = br#"{"metadata":{"name":"default"}}"#;
-    let body = decode::decode(namespaces.schema(), namespace, Format::Json, &|_| true);
-    let body = body.expect("the body is valid");
+    let body = decode::decode(namespaces.schema(), namespace, Format::Json, &|_| true)
+        .expect("the body is valid");
     let _ = registry.create(&permit, &namespaces, body, &WriteOptions::default()).await;
     for number in 0..OBJECTS {
         let body = format!(
             r#"{{"metadata":{{"name":"m{number}","labels":{{"app":"a{number}","tier":"front"}}}}}}"#
         );
-        let body = decode::decode(target.schema(), body.as_bytes(), Format::Json, &|_| true);
-        let body = body.expect("the body is valid");
+        let body = decode::decode(target.schema(), body.as_bytes(), Format::Json, &|_| true)
+            .expect("the body is valid");
         let made = registry.create(&permit, &target, body, &WriteOptions::default()).await;
         made.expect("the object is created");
     }

@@ -187,7 +187,8 @@ impl Registry {
         let owned = OwnedAttributes::of(write);
         let attributes = owned.attributes(write.permit, write.old);
         let call = self.call(&attributes, configured);
-        let (mut recorder, mut round) = (Recorder::default(), Reinvocation::default());
+        let mut recorder = Recorder::default();
+        let mut round = Reinvocation::default();
         let mut admitted = self.call_mutating(&call, Some(obj), &mut recorder, &mut round).await;
         if admitted.is_ok() && round.is_requested {
             round.is_reinvoked = true;
@@ -276,7 +277,8 @@ impl Registry {
         result: &Result<(), Failure>,
         begun: Instant,
     ) {
-        let (operation, rejected) = (call.attributes.operation, result.is_err());
+        let operation = call.attributes.operation;
+        let rejected = result.is_err();
         self.options.admission.count(name, AdmissionStep { phase, operation, rejected }, begun);
     }
 
@@ -299,7 +301,8 @@ impl Registry {
         };
         let attributes = owned.attributes(permit, old);
         let call = self.call(&attributes, &configured);
-        let (mut recorder, mut round) = (Recorder::default(), Reinvocation::default());
+        let mut recorder = Recorder::default();
+        let mut round = Reinvocation::default();
         let mut passed =
             self.call_mutating(&call, obj.as_deref_mut(), &mut recorder, &mut round).await;
         if passed.is_ok() && round.is_requested {

@@ -108,7 +108,8 @@ impl Api for Registry {
 
     fn resource_of(&self, kind: &GroupVersionKind) -> Option<(GroupVersionResource, bool)> {
         let endpoint = endpoint_of(&self.api(), kind)?;
-        let (group, version) = (kind.group.clone(), kind.version.clone());
+        let group = kind.group.clone();
+        let version = kind.version.clone();
         let gvr = GroupVersionResource::new(group, version, endpoint.facts.name.clone());
         Some((gvr, endpoint.facts.namespaced))
     }

@@ -96,7 +96,8 @@ impl SteppedClock {
     fn change(&self, change: impl FnOnce(&mut Pace)) {
         self.pace.send_modify(|pace| {
             let elapsed = pace.elapsed();
-            let (monotonic, time) = (pace.monotonic + elapsed, pace.now());
+            let monotonic = pace.monotonic + elapsed;
+            let time = pace.now();
             *pace = Pace { anchor: Instant::now(), monotonic, time, ..*pace };
             change(pace);
         });
@@ -180,7 +181,8 @@ mod tests {
     #[tokio::test]
     async fn a_step_of_a_clock_wakes_what_waits_for_an_earlier_time() {
         let clock = SteppedClock::new(1.0);
-        let (began, day) = (clock.now(), Duration::from_secs(86_400));
+        let began = clock.now();
+        let day = Duration::from_secs(86_400);
         let sleeper = clock.clone();
         let at = clock.monotonic() + day;
         let sleeping = tokio::spawn(async move { sleeper.sleep_until(at).await });

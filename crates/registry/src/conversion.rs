@@ -129,8 +129,10 @@ impl Registry {
         };
         let ConvertedObjects { objects, bytes } =
             self.convert_by(webhook, &[object], from, to).await?;
-        let converted = objects.into_iter().next();
-        let converted = converted.ok_or_else(|| Status::internal("no object was converted"))?;
+        let converted = objects
+            .into_iter()
+            .next()
+            .ok_or_else(|| Status::internal("no object was converted"))?;
         Ok((off_worker::compute(bytes, || pruned(to, converted))?, bytes))
     }
 
@@ -142,7 +144,8 @@ impl Registry {
         from: &Schema,
         to: &Schema,
     ) -> Result<ConvertedObjects, Failure> {
-        let (uid, version) = (self.new_uid(), to.gvk.group_version());
+        let uid = self.new_uid();
+        let version = to.gvk.group_version();
         let converted = Box::pin(webhook.convert(objects, &from.gvk, &version, &uid)).await;
         converted.map_err(|error| {
             tracing::warn!(from = %from.gvk, %version, %error, "conversion webhook failed");
@@ -179,7 +182,8 @@ impl Registry {
         target: &Target,
         object: Object,
     ) -> Result<Object, Failure> {
-        let (kind, version) = (&target.kind, target.working());
+        let kind = &target.kind;
+        let version = target.working();
         let mut stored = self.convert_one(kind, object, version, &kind.storage).await?;
         default::fill(&kind.storage, &mut stored)?;
         self.convert_one(kind, stored, &kind.storage, version).await
@@ -187,7 +191,8 @@ impl Registry {
 
     /// Converts an entry of a kind with a webhook to the version of the target. See `convert_entry!`.
     pub(crate) async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
-        let (kind, to) = (&target.kind, target.schema());
+        let kind = &target.kind;
+        let to = target.schema();
         if kind.is_in_present_schema(&entry) && kind.is_in_version(&entry, to) {
             return Ok(entry);
         }
@@ -202,7 +207,8 @@ impl Registry {
         target: &Target,
         entry: &Entry,
     ) -> Result<Entry, Failure> {
-        let (kind, to) = (&target.kind, target.schema());
+        let kind = &target.kind;
+        let to = target.schema();
         if kind.is_in_present_schema(entry) && kind.is_in_version(entry, to) {
             return Ok(entry.clone());
         }
@@ -229,7 +235,8 @@ impl Registry {
         mut entries: Vec<Entry>,
         growth: &mut Growth,
     ) -> Result<Vec<Entry>, Failure> {
-        let (kind, to) = (&target.kind, target.schema());
+        let kind = &target.kind;
+        let to = target.schema();
         let Some(conversion) = conversion_of(kind) else { return Ok(entries) };
         let version = &to.gvk.version;
         let mut waiting: HashMap<Str, Batch> = HashMap::new();
@@ -272,7 +279,8 @@ impl Registry {
         entries: &mut [Entry],
         growth: &mut Growth,
     ) -> Result<(), Failure> {
-        let (kind, to) = (&target.kind, target.schema());
+        let kind = &target.kind;
+        let to = target.schema();
         let Some(conversion) = conversion_of(kind).filter(|_| !batch.objects.is_empty()) else {
             return Ok(());
         };
@@ -373,7 +381,8 @@ fn entry_of(
     mut object: Object,
 ) -> Result<Entry, Failure> {
     let value = kind.record_in(schema, &mut object);
-    let (key, modified) = (Bytes::copy_from_slice(stored.key().as_bytes()), stored.modified());
+    let key = Bytes::copy_from_slice(stored.key().as_bytes());
+    let modified = stored.modified();
     let kv = KeyValue { key, value, created: modified, modified };
     Entry::from_store(0, &kv).map_err(Status::internal)
 }

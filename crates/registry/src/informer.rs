@@ -54,7 +54,8 @@ impl InformerScope {
         match self {
             InformerScope::All => true,
             InformerScope::Only(resources) => {
-                let (group, resource) = (kind.gvr.group.as_str(), kind.gvr.resource.as_str());
+                let group = kind.gvr.group.as_str();
+                let resource = kind.gvr.resource.as_str();
                 resources.contains(&(group, resource))
             }
         }
@@ -102,7 +103,8 @@ impl Registry {
             }
         };
         let follower = self.cache.follow(prefixes);
-        let (registry, followed) = (self.clone(), HashMap::new());
+        let registry = self.clone();
+        let followed = HashMap::new();
         Informer { registry, scope, follower, api, processed: None, followed }
     }
 }
@@ -211,7 +213,8 @@ impl Followed {
     }
 
     fn event(&self, change: &Change) -> InformerEvent {
-        let (kind, entry) = (self.kind.clone(), change.entry.clone());
+        let kind = self.kind.clone();
+        let entry = change.entry.clone();
         match change.kind {
             ChangeKind::Put => {
                 InformerEvent::Put { kind, entry, previous: change.previous.clone() }

@@ -37,7 +37,8 @@ impl<'a> FieldManager<'a> {
     pub fn of(target: &'a Target, subresource: Subresource) -> FieldManager<'a> {
         let filter = field_filter(target, subresource);
         let name = subresource.name();
-        let (schema, kind) = (target.schema(), Some(&*target.kind));
+        let schema = target.schema();
+        let kind = Some(&*target.kind);
         let conversion_error = Mutex::default();
         FieldManager {
             schema,
@@ -88,8 +89,11 @@ impl<'a> FieldManager<'a> {
                 return Some((to.clone(), kind.convert(obj.clone(), self.schema, to)));
             }
             let given = obj.api_version();
-            let from = kind.versions.iter().find(|from| from.gvk.api_version() == given);
-            let from = from.unwrap_or(self.schema);
+            let from = kind
+                .versions
+                .iter()
+                .find(|from| from.gvk.api_version() == given)
+                .unwrap_or(self.schema);
             let converted = match kind.has_conversion_webhook {
                 true if from.gvk != to.gvk => self.conversions?.get(obj, from, to)?,
                 _ => obj.clone(),
@@ -122,7 +126,8 @@ impl<'a> FieldManager<'a> {
 
     /// Records the field manager of the fields that an update changed.
     pub fn update(&self, old: &Object, new: &mut Object, options: &WriteOptions, now: Timestamp) {
-        let (name, now) = (&options.field_manager, now.text());
+        let name = &options.field_manager;
+        let now = now.text();
         self.with_scope(|scope| managed::update(scope, name, &now, Some(old), new));
         // Upstream lets the write succeed and drops all managed fields.
         if self.take_conversion_error().is_some() {
@@ -208,7 +213,8 @@ impl Registry {
         obj: &mut Object,
         options: &WriteOptions,
     ) {
-        let (name, now) = (&options.field_manager, self.clock.now().text());
+        let name = &options.field_manager;
+        let now = self.clock.now().text();
         let manager = FieldManager::with_own_kind(schema, subresource);
         manager.with_scope(|scope| managed::update(scope, name, &now, None, obj));
     }

@@ -307,7 +307,8 @@ fn unversioned(schema: &Schema, value: Value) -> Result<Decoded, String> {
         _ => None,
     };
     let is_type = |name: &str| matches!(name, "kind" | "apiVersion");
-    let (mut strict, mut kept) = (vec![], Map::new());
+    let mut strict = vec![];
+    let mut kept = Map::new();
     for (name, value) in members {
         if known.is_some_and(|known| known.field(&name).is_some()) {
             kept.insert(name, value);

@@ -9,7 +9,8 @@ impl Target {
     /// Panics unless the permit covers this verb on this target. Nothing in a request may reach
     /// another object than the one that was authorized.
     pub(crate) fn assert_covered(&self, permit: &Permit, verb: &str, subresource: &str) {
-        let (gvr, namespace) = (self.gvr(), self.namespace.as_str());
+        let gvr = self.gvr();
+        let namespace = self.namespace.as_str();
         assert_covers(permit, &Action { verb, gvr, subresource, namespace, name: &self.name });
     }
 
@@ -26,7 +27,8 @@ impl Target {
             _ => fields.required_value("metadata.name").unwrap_or_default(),
         };
         let name = if self.name.is_empty() { only } else { &self.name };
-        let (gvr, namespace) = (self.gvr(), self.namespace.as_str());
+        let gvr = self.gvr();
+        let namespace = self.namespace.as_str();
         assert_covers(permit, &Action { verb, gvr, subresource: "", namespace, name });
     }
 
@@ -50,7 +52,8 @@ impl Target {
         match permit.attributes() {
             Some(given) if Some(given.gvr.resource.as_str()) == alias => {
                 let namespace = self.namespace.as_str();
-                let (gvr, verb) = (&given.gvr, "create");
+                let gvr = &given.gvr;
+                let verb = "create";
                 let action = Action { verb, gvr, subresource: "", namespace, name: "" };
                 assert_covers(permit, &action);
             }

@@ -114,7 +114,8 @@ pub fn check_action(
     dry_run: bool,
 ) -> Result<(), Failure> {
     check_uid(target, body, stored.uid(), dry_run)?;
-    let (given, version) = (body.resource_version(), stored.resource_version());
+    let given = body.resource_version();
+    let version = stored.resource_version();
     check_stored_text(target, "ResourceVersion", given, version, dry_run)
 }
 

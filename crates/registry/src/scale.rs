@@ -117,8 +117,8 @@ impl Registry {
         change: &ScaleChange,
         options: &WriteOptions,
     ) -> Result<(Object, Vec<Str>), Failure> {
-        let own = target.kind.scale(&target.version);
-        let own = own.as_ref().map(|paths| members(&paths.spec_replicas));
+        let scale = target.kind.scale(&target.version);
+        let own = scale.as_ref().map(|paths| members(&paths.spec_replicas));
         let place = own.as_deref().unwrap_or(REPLICAS);
         let versions: Vec<String> = target
             .kind

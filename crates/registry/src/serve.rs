@@ -28,7 +28,8 @@ impl Registry {
         definition: &Definition,
         webhook: Option<Arc<ConversionWebhook>>,
     ) -> Result<(), ServeError> {
-        let (group, resource) = (&definition.group, &definition.resource);
+        let group = &definition.group;
+        let resource = &definition.resource;
         if !group.contains('.') {
             return Err(ServeError::Group);
         }
@@ -59,8 +60,11 @@ impl Registry {
     /// Stops serving a resource and ends its watches. The stored objects stay. Returns false if it was not served.
     pub fn withdraw(&self, group: &str, resource: &str) -> bool {
         let withdrawn = self.change_api((group, resource), |api, _| {
-            let kind = api.kind(group, resource).filter(|kind| kind.source == Source::Custom);
-            let kind = kind.cloned().ok_or(())?;
+            let kind = api
+                .kind(group, resource)
+                .filter(|kind| kind.source == Source::Custom)
+                .cloned()
+                .ok_or(())?;
             Ok((api.with(group, resource, vec![]), kind))
         });
         let Ok::<_, ()>(kind) = withdrawn else { return false };

@@ -34,8 +34,8 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<ActionResponse, Failure> {
         let mut rows = self.hooks_of(&target.kind).actions.iter();
-        let row = rows.find(|row| row.name == subresource);
-        let row = row.ok_or_else(Status::method_not_allowed)?;
+        let row =
+            rows.find(|row| row.name == subresource).ok_or_else(Status::method_not_allowed)?;
         target.assert_acted(permit, row.name, row.resource);
         row.action.act(ActionRequest { registry: self, permit, target, options, row }, body).await
     }
@@ -44,8 +44,11 @@ impl Registry {
 impl<'a> ActionRequest<'a> {
     /// Returns the write that admission sees: a create of an object of `kind`.
     pub fn write(&self, kind: &'a GroupVersionKind) -> Write<'a> {
-        let resource = self.permit.attributes().map(|given| &given.gvr);
-        let resource = resource.filter(|given| Some(given.resource.as_str()) == self.row.resource);
+        let resource = self
+            .permit
+            .attributes()
+            .map(|given| &given.gvr)
+            .filter(|given| Some(given.resource.as_str()) == self.row.resource);
         Write {
             permit: self.permit,
             target: self.target,
@@ -125,8 +128,10 @@ impl<'a> ActionRequest<'a> {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let (permit, target) = (self.permit.clone(), self.target.clone());
-        let (options, row) = (self.options.clone(), self.row.clone());
+        let permit = self.permit.clone();
+        let target = self.target.clone();
+        let options = self.options.clone();
+        let row = self.row.clone();
         let run = |registry| action(OwnedActionRequest { registry, permit, target, options, row });
         self.registry.run_to_completion(run).await
     }

@@ -150,19 +150,21 @@ impl ApiTable {
             let mut versions = vec![];
             for version in &group.versions {
                 let served = version.resources.iter().filter(|r| is_served(group, version, r));
-                let endpoints = served.map(|facts| {
-                    let kind = kinds.get(&(group.name.clone(), facts.name.clone())).cloned();
-                    let deprecation = deprecation(group, version, facts);
-                    let (source, openapi) = (Source::BuiltIn, SchemaText::default());
-                    Arc::new(Endpoint {
-                        facts: Cow::Borrowed(facts),
-                        kind,
-                        source,
-                        deprecation,
-                        openapi,
+                let endpoints: Tree<_> = served
+                    .map(|facts| {
+                        let kind = kinds.get(&(group.name.clone(), facts.name.clone())).cloned();
+                        let deprecation = deprecation(group, version, facts);
+                        let source = Source::BuiltIn;
+                        let openapi = SchemaText::default();
+                        Arc::new(Endpoint {
+                            facts: Cow::Borrowed(facts),
+                            kind,
+                            source,
+                            deprecation,
+                            openapi,
+                        })
                     })
-                });
-                let endpoints: Tree<_> = endpoints.collect();
+                    .collect();
                 if !endpoints.is_empty() {
                     versions.push(ApiVersion { name: version.name.clone(), endpoints });
                 }
@@ -172,8 +174,8 @@ impl ApiTable {
                 groups.push(Arc::new(group));
             }
         }
-        let places = groups.iter().enumerate();
-        let places = places.map(|(place, group)| (group.name.clone(), place)).collect();
+        let places =
+            groups.iter().enumerate().map(|(place, group)| (group.name.clone(), place)).collect();
         ApiTable { built_in: groups, places: Arc::new(places), custom: Tree::default() }
     }
 
@@ -230,7 +232,8 @@ impl ApiTable {
         let mut changed = old.unwrap_or_else(|| ApiGroup::new(Str::new(group), vec![]));
         // Versions of a built-in group keep the order of the catalogue.
         changed.replace(resource, endpoints, place.is_none());
-        let (mut built_in, mut custom) = (self.built_in.clone(), self.custom.clone());
+        let mut built_in = self.built_in.clone();
+        let mut custom = self.custom.clone();
         match place {
             // A built-in group stays in the table even when the custom resource was its last.
             Some(place) => built_in[place] = Arc::new(changed),
@@ -257,11 +260,11 @@ impl ApiGroup {
             if let Some(kind) = &endpoint.kind {
                 self.kinds.insert(kind.clone());
             }
-            let place = self.versions.iter().position(|known| known.name == version);
-            let place = place.unwrap_or_else(|| {
-                self.versions.push(ApiVersion { name: version, endpoints: Tree::default() });
-                self.versions.len() - 1
-            });
+            let place =
+                self.versions.iter().position(|known| known.name == version).unwrap_or_else(|| {
+                    self.versions.push(ApiVersion { name: version, endpoints: Tree::default() });
+                    self.versions.len() - 1
+                });
             self.versions[place].endpoints.insert(endpoint);
         }
         self.versions.retain(|version| !version.endpoints.is_empty());

@@ -22,7 +22,8 @@ pub fn built_in_kinds(runtime_config: &[(String, bool)], features: Features) -> 
 
 /// Returns the version in which kube-apiserver stores a kind. It does not depend on the served versions.
 pub fn stored_gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
-    let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
+    let group = &kind.gvr.group;
+    let resource = &kind.gvr.resource;
     let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
     if *group != kind.storage.gvk.group {
         return kind.storage.gvk.clone();
@@ -84,7 +85,8 @@ fn kind_of(
     served: Served<'_>,
 ) -> Option<Kind> {
     let mut versions = vec![];
-    let (mut namespaced, mut has_status) = (false, false);
+    let mut namespaced = false;
+    let mut has_status = false;
     for version in &group.versions {
         let Some(resource) = version.resources.iter().find(|r| &r.name == name) else {
             continue;

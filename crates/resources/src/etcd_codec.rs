@@ -93,8 +93,8 @@ impl EtcdCodec {
         };
         let text = Record::json_of(record).map_err(|why| EncodeError(why.into_owned()))?;
         let parsed = json::parse(text).map_err(|error| EncodeError(error.to_string()))?;
-        let obj = Object::from_value(parsed.value);
-        let mut obj = obj.ok_or_else(|| EncodeError("the record is not a map".to_owned()))?;
+        let mut obj = Object::from_value(parsed.value)
+            .ok_or_else(|| EncodeError("the record is not a map".to_owned()))?;
         obj.metadata_mut().remove("resourceVersion");
         let mut out = Vec::with_capacity(text.len());
         match encoding {

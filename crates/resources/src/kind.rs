@@ -262,10 +262,17 @@ impl Kind {
     /// grow too much: it stays as it was stored, so that it can be read and deleted.
     pub fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
         let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
-        let version = parsed.value.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
-        let version = version.unwrap_or_default().version;
-        let schema = self.all_versions.iter().find(|schema| schema.gvk.version == version);
-        let schema = schema.unwrap_or(&self.storage);
+        let version = parsed
+            .value
+            .str_at(&["apiVersion"])
+            .and_then(GroupVersion::parse)
+            .unwrap_or_default()
+            .version;
+        let schema = self
+            .all_versions
+            .iter()
+            .find(|schema| schema.gvk.version == version)
+            .unwrap_or(&self.storage);
         if has_gvk(&schema.gvk, entry.json_slice()) && self.is_in_present_schema(entry) {
             return Ok((read_stored(schema, entry)?, schema.clone()));
         }

@@ -69,8 +69,8 @@ fn custom_versions<'a>(groups: impl Iterator<Item = &'a ApiGroup>) -> Vec<Custom
                     let kind = endpoint.kind.as_ref()?;
                     let facts = &*endpoint.facts;
                     let schema = Box::new(endpoint.openapi.open());
-                    let (list_kind, selectable) =
-                        (&kind.list_kind, kind.selectable_fields(&version.name));
+                    let list_kind = &kind.list_kind;
+                    let selectable = kind.selectable_fields(&version.name);
                     // The schemas of a definition change with its generation. Hashing those of a
                     // thousand definitions would take most of a second.
                     let definition = kind.definition.as_ref();

@@ -112,7 +112,8 @@ fn words(words: &[&'static str]) -> Vec<Str> {
 
 impl DefinedVersion {
     fn checks(&self) -> Option<VersionChecks> {
-        let (version, structural) = (self.name.clone(), self.structural.clone()?);
+        let version = self.name.clone();
+        let structural = self.structural.clone()?;
         let rules = Arc::new(CelRules::new(self.openapi.clone()));
         Some(VersionChecks {
             version,
@@ -129,11 +130,17 @@ impl Definition {
     /// Returns the kind of the resource. `generation` is the number of the change of the API table; records up to
     /// `foreign_through` may have been written with another definition.
     pub fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
-        let storage = self.versions.iter().find(|version| version.name == self.storage_version);
-        let storage = storage.ok_or(ServeError::Storage)?.schema.clone();
+        let storage = self
+            .versions
+            .iter()
+            .find(|version| version.name == self.storage_version)
+            .ok_or(ServeError::Storage)?
+            .schema
+            .clone();
         let served = self.versions.iter().filter(|version| version.is_served);
         let has_status = self.versions.iter().any(|version| version.has_status);
-        let (group, resource) = (&self.group, &self.resource);
+        let group = &self.group;
+        let resource = &self.resource;
         Ok(Kind {
             gvr: GroupVersionResource::new(
                 group.clone(),

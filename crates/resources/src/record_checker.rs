@@ -55,11 +55,12 @@ impl RecordChecker {
         // The storage version depends on the versions that the server serves.
         let mut schemas = std::iter::once(&kind.storage).chain(&kind.versions);
         let text = |name: &str| parsed.value.get(name).and_then(|value| value.as_str());
-        let schema = schemas.find(|schema| {
-            let gvk = &schema.gvk;
-            text("kind") == Some(&gvk.kind) && text("apiVersion") == Some(&gvk.api_version())
-        });
-        let schema = schema.ok_or_else(|| format!("it is not a {}", kind.name()))?;
+        let schema = schemas
+            .find(|schema| {
+                let gvk = &schema.gvk;
+                text("kind") == Some(&gvk.kind) && text("apiVersion") == Some(&gvk.api_version())
+            })
+            .ok_or_else(|| format!("it is not a {}", kind.name()))?;
         let decoded = decode::canonicalize(schema, parsed.value)?;
         if let Some(unknown) = decoded.strict_errors.first() {
             return Err(unknown.clone());
@@ -101,7 +102,8 @@ mod tests {
 
     fn check(key: &str, json: &str) -> Result<(), String> {
         let at = json.find("resourceVersion\":\"").map_or(0, |at| at + 18);
-        let (labels, fields) = (&[], &[]);
+        let labels = &[];
+        let fields = &[];
         let json = json.as_bytes();
         let record =
             keelson_records::Record { json, resource_version_at: at, item_at: 1, labels, fields };
@@ -110,7 +112,8 @@ mod tests {
 
     fn check_bytes(key: &str, value: Bytes) -> Result<(), String> {
         let key = Bytes::copy_from_slice(key.as_bytes());
-        let (created, modified) = (Revision(4), Revision(4));
+        let created = Revision(4);
+        let modified = Revision(4);
         RecordChecker::for_all_kinds(&[]).check(&KeyValue { key, value, created, modified })
     }
 
@@ -126,7 +129,8 @@ mod tests {
         let good = map(r#","data":{"k":"v"}"#, meta);
         assert_eq!(check(key, &good), Ok(()));
         assert_eq!(check("/registry/of/something/else", "{}x"), Ok(()));
-        let (of_b, of_secret) = ("/registry/configmaps/default/b", "/registry/secrets/default/a");
+        let of_b = "/registry/configmaps/default/b";
+        let of_secret = "/registry/secrets/default/a";
         let checks = [
             (of_b, good.clone(), "the object calls itself default/a"),
             (of_secret, good.clone(), "it is not a Secret"),

@@ -141,7 +141,8 @@ mod tests {
             labels: &[],
             fields: &[],
         };
-        let (created, modified) = (Revision(1), Revision(revision));
+        let created = Revision(1);
+        let modified = Revision(revision);
         let kv = KeyValue { key: "/r/a".into(), value: record.encode(), created, modified };
         Entry::from_store(3, &kv).expect("an entry")
     }

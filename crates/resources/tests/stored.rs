@@ -152,7 +152,8 @@ const CONTRADICTORY: [&str; 12] = [
 fn values_stored_by_kube_apiserver_round_trip_byte_for_byte() {
     let Some(folder) = reference_data("reference/roundtrip") else { return };
     let form = everything();
-    let (mut alike, mut settled) = (0, vec![]);
+    let mut alike = 0;
+    let mut settled = vec![];
     for (key, gvk) in stored() {
         let Some(body) = populated(&folder, &gvk) else { continue };
         let again = |value: &[u8]| {

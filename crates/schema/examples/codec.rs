@@ -28,7 +28,8 @@ fn main() -> std::io::Result<()> {
         |body: &[u8], format| decode(&schema, body, format, &|_| true).expect("a Pod").object;
     let body = POD.trim_end().as_bytes();
     let first = read(body, Format::Json);
-    let (mut again, mut packed) = (vec![], vec![]);
+    let mut again = vec![];
+    let mut packed = vec![];
     json::encode(&schema, &first, &mut again);
     proto::encode(&schema, &first, &mut packed).expect("a Pod fits");
     let mut out = vec![];
@@ -49,7 +50,8 @@ fn main() -> std::io::Result<()> {
         }
         total += out.len();
     }
-    let (json, proto) = (again.len(), packed.len());
+    let json = again.len();
+    let proto = packed.len();
     writeln!(
         std::io::stdout(),
         "{mode}: {rounds} rounds, {total} bytes; JSON {json}, protobuf {proto}"

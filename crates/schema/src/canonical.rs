@@ -82,7 +82,8 @@ impl<'t> Canonicalizer<'t> {
         mut map: Map,
         path: &Path<'_>,
     ) -> Result<Map, TypeError> {
-        let (mut last, mut is_sorted) = (0, true);
+        let mut last = 0;
+        let mut is_sorted = true;
         let mut member_error: Option<(usize, TypeError)> = None;
         // The converter visits fields in struct order, so of several errors the first in that order
         // is reported.
@@ -302,7 +303,8 @@ impl<'t> Canonicalizer<'t> {
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         // Go has a custom decoder for these types, which does not report unknown fields.
-        let (known, known_bytes) = (self.unknown_fields.len(), self.unknown_fields_bytes);
+        let known = self.unknown_fields.len();
+        let known_bytes = self.unknown_fields_bytes;
         let found = self.schema_or_other(second, id, value, struct_type, path);
         self.unknown_fields.truncate(known);
         self.unknown_fields_bytes = known_bytes;
@@ -691,8 +693,9 @@ mod tests {
 
     #[test]
     fn type_errors_name_go_types_and_embedded_structs() {
-        let schema = crate::catalogue::Catalogue::shared().named("io.k8s.api.core.v1.PodSpec");
-        let schema = schema.expect("the catalogue has pods");
+        let schema = crate::catalogue::Catalogue::shared()
+            .named("io.k8s.api.core.v1.PodSpec")
+            .expect("the catalogue has pods");
         let check = |value: Value, want: &str| {
             let got =
                 Canonicalizer::new(&schema.types, GoDecoder::Json).object(schema.root(), value);
@@ -728,8 +731,8 @@ mod tests {
     #[test]
     fn type_errors_below_items_name_the_schema_around_them() {
         let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
-        let schema = crate::catalogue::Catalogue::shared().named(name);
-        let schema = schema.expect("the catalogue has schemas");
+        let schema =
+            crate::catalogue::Catalogue::shared().named(name).expect("the catalogue has schemas");
         let check = |value: Value, want: &str| {
             let got =
                 Canonicalizer::new(&schema.types, GoDecoder::Json).object(schema.root(), value);

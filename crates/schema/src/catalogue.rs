@@ -203,9 +203,11 @@ impl Catalogue {
             .iter()
             .filter_map(|name| self.types.find(name).map(|id| self.types.get(id).clone()))
             .collect();
-        let places = OBJECT_META.iter().zip(0..);
-        let places = places.filter_map(|(name, new)| Some((self.types.find(name)?, StructId(new))));
-        let places: HashMap<StructId, StructId> = places.collect();
+        let places: HashMap<StructId, StructId> = OBJECT_META
+            .iter()
+            .zip(0..)
+            .filter_map(|(name, new)| Some((self.types.find(name)?, StructId(new))))
+            .collect();
         for field in structs.iter_mut().flat_map(|structure| &mut structure.fields) {
             remap_references(&mut field.shape, &places);
         }

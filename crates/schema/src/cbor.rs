@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_watch_event_holds_a_body() {
-        let (mut body, mut out) = (vec![], vec![]);
+        let mut body = vec![];
+        let mut out = vec![];
         encode(&schema("ConfigMap"), &config_map(), &mut body);
         encode_watch_event("ADDED", &body, &mut out);
         let event = parse(&out).expect("well-formed");

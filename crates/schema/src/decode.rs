@@ -480,7 +480,8 @@ pub fn check_gvk(
 ) -> Result<(), String> {
     let unconverted = |version: &str| {
         let package = package(&schema.gvk.group);
-        let (from, to) = (&given.kind, &schema.gvk.kind);
+        let from = &given.kind;
+        let to = &schema.gvk.kind;
         Err(format!("converting ({version}.{from}) to ({package}.{to}): unknown conversion"))
     };
     if !is_known_to(schema, given, is_known) {
@@ -501,7 +502,8 @@ pub fn not_registered(given: &GroupVersionKind, scheme: &str) -> String {
         "__internal" => format!("the internal version of group {}", quote(&given.group)),
         _ => format!("version {}", quote(&given.api_version())),
     };
-    let (kind, scheme) = (quote(&given.kind), quote(scheme));
+    let kind = quote(&given.kind);
+    let scheme = quote(scheme);
     format!("no kind {kind} is registered for {version} in scheme {scheme}")
 }
 

@@ -46,7 +46,8 @@ impl GivenNumbers {
     #[must_use]
     pub fn in_error(&self, mut why: String) -> String {
         for GivenNumber { named, given, .. } in &self.0 {
-            let (from, to) = (format!("{named} into"), format!("number {given} into"));
+            let from = format!("{named} into");
+            let to = format!("number {given} into");
             if why.contains(&from) {
                 why = why.replace(&from, &to);
                 break;
@@ -92,7 +93,8 @@ fn replace_number(text: &str, number: &GivenNumber) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(&number.written) {
-        let (before, after) = (&rest[..at], &rest[at + number.written.len()..]);
+        let before = &rest[..at];
+        let after = &rest[at + number.written.len()..];
         out.push_str(before);
         let is_whole = out.ends_with([':', '[', ',']) && after.starts_with([',', ']', '}']);
         out.push_str(if is_whole { &number.given } else { &number.written });

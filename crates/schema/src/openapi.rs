@@ -103,8 +103,8 @@ impl<'a> OpenApi<'a> {
         &self,
         includes_group: impl Fn(Option<&str>) -> bool,
     ) -> Vec<(String, DocumentHash)> {
-        let custom = self.custom.iter().map(|custom| (custom.document(), custom));
-        let custom: HashMap<String, &CustomVersion<'_>> = custom.collect();
+        let custom: HashMap<String, &CustomVersion<'_>> =
+            self.custom.iter().map(|custom| (custom.document(), custom)).collect();
         let mut paths = self.v3_paths();
         paths.retain(|path| includes_group(group_of_document(path)));
         let hashes = paths.into_iter().map(|path| {

@@ -181,7 +181,8 @@ mod tests {
     fn last_map_entry_of_a_key_wins() {
         let schema = named("io.k8s.api.core.v1.ConfigMap");
         let entry = |number: u32| {
-            let (key, value) = (format!("k{}", number % 5), format!("{number:06}"));
+            let key = format!("k{}", number % 5);
+            let value = format!("{number:06}");
             let entry = [&[0x0a, 2][..], key.as_bytes(), &[0x12, 6], value.as_bytes()].concat();
             [&[0x12, entry.len() as u8][..], &entry].concat()
         };

@@ -216,8 +216,8 @@ impl Node {
             return Node { preserve_unknown: true, ..Node::default() };
         }
         let child = |value: &Value| value.as_object().map(|schema| Node::read(schema, depth + 1));
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let properties = properties.into_iter().flat_map(Map::iter);
+        let properties =
+            schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::iter);
         let mut properties: Vec<(Str, Node)> =
             properties.filter_map(|(name, schema)| Some((name.clone(), child(schema)?))).collect();
         properties.shrink_to_fit();
@@ -302,8 +302,12 @@ impl ValueValidation {
             Some((number.clone(), flag(exclusive)))
         };
         let schemas = |name: &str| {
-            let list = schema.get(name).and_then(Value::as_array).unwrap_or_default();
-            let list = list.iter().filter_map(Value::as_object);
+            let list = schema
+                .get(name)
+                .and_then(Value::as_array)
+                .unwrap_or_default()
+                .iter()
+                .filter_map(Value::as_object);
             list.map(|schema| Node::read(schema, depth + 1)).collect()
         };
         let text = |name: &str| match schema.get(name) {

@@ -168,8 +168,12 @@ impl Struct {
         let index = NameIndex::new(&fields);
         let is_always =
             |field: &Field| matches!(field.presence, Presence::Always | Presence::AlwaysNull);
-        let always = fields.iter().zip(0..).filter(|(field, _)| is_always(field));
-        let always = always.map(|(_, at)| at).collect();
+        let always = fields
+            .iter()
+            .zip(0..)
+            .filter(|(field, _)| is_always(field))
+            .map(|(_, at)| at)
+            .collect();
         let message = message(&fields, embedded);
         Struct { name: name.into(), fields, index, always, message, ..Struct::default() }
     }

@@ -92,7 +92,8 @@ fn one_text(bytes: usize) -> Vec<u8> {
 /// Ten lists, each with ten aliases of the one before (billion laughs).
 fn laughs(_: usize) -> Vec<u8> {
     let line = |at: u8| {
-        let (this, last) = (char::from(b'b' + at), char::from(b'a' + at));
+        let this = char::from(b'b' + at);
+        let last = char::from(b'a' + at);
         format!("{this}: &{this} [{}]\n", format!("*{last},").repeat(10))
     };
     format!("a: &a [x,x,x,x,x,x,x,x,x,x]\n{}", (0..10).map(line).collect::<String>()).into_bytes()
@@ -212,7 +213,8 @@ fn measure(decode: &Decode<'_>, body: &[u8]) -> Taken {
 }
 
 fn check(decode: &Decode<'_>, name: &str, make: &Make, faults: &mut Vec<String>) {
-    let (short, long) = (make(BODY_BYTES / LONGER), make(BODY_BYTES));
+    let short = make(BODY_BYTES / LONGER);
+    let long = make(BODY_BYTES);
     let taken = measure(decode, &long);
     for (what, bytes, max) in [
         ("kept", taken.kept, KEPT_FACTOR_MAX),
@@ -311,7 +313,8 @@ fn an_object_holds_a_bounded_number_of_maps() {
     let catalogue = Catalogue::shared();
     let pod = catalogue.schema(&GroupVersionKind::new("", "v1", "Pod")).expect("Pods are known");
     let code = |containers: usize, fields: usize| {
-        let (containers, fields) = ("{},".repeat(containers), r#""f:a":{},"#.repeat(fields));
+        let containers = "{},".repeat(containers);
+        let fields = r#""f:a":{},"#.repeat(fields);
         let body = format!(
             r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{{fields}"f:b":{{}}}}}}]}},
                "spec":{{"containers":[{containers}{{}}]}}}}"#

@@ -58,7 +58,8 @@ impl Aggregated {
     ) -> Document {
         // The table may be newer than the change number; then the next call rebuilds once more.
         let change = registry.api_change();
-        let (api, remote) = (registry.api(), registry.remote_groups());
+        let api = registry.api();
+        let remote = registry.remote_groups();
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let previous = guard.take();
         let is_new = |cached: &CachedDocument| {
@@ -97,16 +98,20 @@ pub(crate) fn encoded(text: Vec<u8>, encoding: Encoding) -> Result<Bytes, Failur
         return Ok(text.into());
     }
     let kind = GroupVersionKind::new("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList");
-    let schema = Catalogue::shared().schema_or_unserved(&kind);
-    let schema = schema.ok_or_else(|| Status::internal("the kind has no schema"))?;
+    let schema = Catalogue::shared()
+        .schema_or_unserved(&kind)
+        .ok_or_else(|| Status::internal("the kind has no schema"))?;
     let list = json::parse(&text).ok().and_then(|parsed| Object::from_value(parsed.value));
     encoding.object(&schema, &list.unwrap_or_default())
 }
 
 impl CachedDocument {
     fn text(&self, api: &ApiTable, core: bool) -> Vec<u8> {
-        let remote = self.remote.iter().filter(|remote| !core && api.group(&remote.name).is_none());
-        let remote = remote.map(|remote| text_of(&remote_value(remote)));
+        let remote = self
+            .remote
+            .iter()
+            .filter(|remote| !core && api.group(&remote.name).is_none())
+            .map(|remote| text_of(&remote_value(remote)));
         let own = groups_of(api, core).map(|group| match self.groups.get(&group.name) {
             Some(text) => text.clone(),
             None => text_of(&group_value(group)),

@@ -163,8 +163,8 @@ impl AuditedRequest {
             reply,
             shows_objects && self.level() == Level::RequestResponse,
             self.omits_managed_fields(),
-        );
-        let shown = shown.await;
+        )
+        .await;
         {
             let event = &mut self.state().event;
             event.status = Some(match &shown.status {

@@ -34,7 +34,8 @@ impl CrossOrigins {
     /// Compiles the expressions of `--cors-allowed-origins`. Each must pin the start and the end of the
     /// host, so that no longer name matches. Returns all that is wrong.
     pub fn new(expressions: &[String]) -> Result<CrossOrigins, Vec<String>> {
-        let (mut origins, mut wrong) = (vec![], vec![]);
+        let mut origins = vec![];
+        let mut wrong = vec![];
         for expression in expressions {
             match compile(expression) {
                 Ok(origin) => origins.push(origin),

@@ -105,12 +105,15 @@ fn session_options(head: &RequestHead, kind: &GroupVersionKind) -> Result<Object
     if !command.is_empty() {
         options.root.insert("command", command);
     }
-    let ports = head.query.all("ports").flat_map(|list| list.split(','));
-    let ports = ports.map(|port| match parse_uint(port) {
-        Ok(number) => Ok(Value::from(i64::try_from(number).unwrap_or(i64::MAX))),
-        Err(error) => Err(Status::bad_request(format!("cannot convert to []int32: {error}"))),
-    });
-    let ports: Vec<Value> = ports.collect::<Result<_, _>>()?;
+    let ports: Vec<Value> = head
+        .query
+        .all("ports")
+        .flat_map(|list| list.split(','))
+        .map(|port| match parse_uint(port) {
+            Ok(number) => Ok(Value::from(i64::try_from(number).unwrap_or(i64::MAX))),
+            Err(error) => Err(Status::bad_request(format!("cannot convert to []int32: {error}"))),
+        })
+        .collect::<Result<_, _>>()?;
     if !ports.is_empty() {
         options.root.insert("ports", ports);
     }

@@ -426,7 +426,8 @@ mod tests {
     #[test]
     fn bytes_without_a_request_are_bounded_for_all_together() {
         let all = connections();
-        let (one, two) = (all.enter(host(1)).expect("a slot"), all.enter(host(2)).expect("a slot"));
+        let one = all.enter(host(1)).expect("a slot");
+        let two = all.enter(host(2)).expect("a slot");
         assert!(one.record_received(60));
         assert!(!two.record_received(60));
         let three = all.enter(host(3)).expect("a slot");

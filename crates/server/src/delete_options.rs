@@ -50,7 +50,8 @@ pub(crate) fn read(
 fn from_query(query: &Query) -> Result<GivenDeleteOptions, Failure> {
     let text = |name: &str| query.get(name).map(Str::new);
     let filled = |name: &str| text(name).filter(|text| !text.is_empty());
-    let (uid, resource_version) = (filled("uid"), filled("resourceVersion"));
+    let uid = filled("uid");
+    let resource_version = filled("resourceVersion");
     Ok(GivenDeleteOptions {
         dry_run: query.all("dryRun").map(Str::new).collect(),
         grace_period_seconds: query.number("gracePeriodSeconds")?,
@@ -69,8 +70,9 @@ fn from_body(
     body: &[u8],
     format: Format,
 ) -> Result<GivenDeleteOptions, Failure> {
-    let schema = Catalogue::shared().schema(&GroupVersionKind::new("", "v1", KIND));
-    let schema = schema.ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
+    let schema = Catalogue::shared()
+        .schema(&GroupVersionKind::new("", "v1", KIND))
+        .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
     let schema = Schema { gvk: GroupVersionKind::new(META_GROUP, "v1", KIND), ..schema };
     let check = |given: &GroupVersionKind| check_kind(given);
     let decoded = decode::decode_options(&schema, body, format, &check);

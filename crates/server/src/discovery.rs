@@ -52,8 +52,11 @@ fn remote_group(group: &RemoteGroup, typed: bool) -> Value {
 /// `/apis`.
 pub(crate) fn groups(registry: &Registry) -> Value {
     let api = registry.api();
-    let groups = api.groups().filter(|group| !group.name.is_empty());
-    let mut groups: Vec<Value> = groups.map(|group| legacy_group(group, false)).collect();
+    let mut groups: Vec<Value> = api
+        .groups()
+        .filter(|group| !group.name.is_empty())
+        .map(|group| legacy_group(group, false))
+        .collect();
     let remote = registry.remote_groups();
     let others = remote.iter().filter(|remote| api.group(&remote.name).is_none());
     groups.extend(others.map(|remote| remote_group(remote, false)));

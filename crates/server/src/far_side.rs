@@ -96,8 +96,10 @@ impl FarEnd {
         let scheme = if *is_secure { "https" } else { "http" };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         let port = if port.is_empty() { String::new() } else { format!(":{port}") };
-        let query = query.as_deref().filter(|query| !query.is_empty());
-        let query = query.map_or(String::new(), |query| format!("?{query}"));
+        let query = query
+            .as_deref()
+            .filter(|query| !query.is_empty())
+            .map_or(String::new(), |query| format!("?{query}"));
         format!("{scheme}://{host}{port}{path}{query}")
     }
 }
@@ -165,8 +167,9 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Removes the headers that speak of one connection only.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let listed = headers.get_all(header::CONNECTION).iter();
-    let listed: Vec<HeaderName> = listed
+    let listed: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|text| text.split(','))
         .filter_map(|name| name.trim().parse().ok())

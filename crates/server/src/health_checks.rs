@@ -140,7 +140,8 @@ fn aggregate(app: &App, head: &RequestHead, root: &'static str) -> Reply {
     app.state.health.log_change(root == "readyz", &state);
     let mut unmatched: Vec<&str> = head.query.all("exclude").collect();
     let excluded = unmatched.clone();
-    let (mut text, mut all_pass) = (String::new(), true);
+    let mut text = String::new();
+    let mut all_pass = true;
     for check in checks(app, root) {
         unmatched.retain(|name| *name != check.name);
         if excluded.contains(&check.name) {
@@ -167,8 +168,11 @@ fn aggregate(app: &App, head: &RequestHead, root: &'static str) -> Reply {
         }
     }
     if !unmatched.is_empty() {
-        let names = unmatched.iter().map(|name| keelson_meta::status::quote(name));
-        let names = names.collect::<Vec<_>>().join(", ");
+        let names = unmatched
+            .iter()
+            .map(|name| keelson_meta::status::quote(name))
+            .collect::<Vec<_>>()
+            .join(", ");
         let words = "warn: some health checks cannot be excluded: no matches for";
         text.push_str(&format!("{words} {names}\n"));
     }

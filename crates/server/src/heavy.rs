@@ -141,8 +141,10 @@ mod tests {
     }
 
     fn check_other_tasks_run(bytes: usize) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .expect("a runtime");
         let (sender, receiver) = mpsc::channel();
         let (start_sender, start_receiver) = mpsc::channel();
         let work = Box::pin(async move {

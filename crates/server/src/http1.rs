@@ -72,10 +72,14 @@ where
 {
     let handover = Arc::new(Handover { state: stream.state(), watch: Mutex::default() });
     let service = service_fn({
-        let (app, handover, first_request) = (app.clone(), handover.clone(), first_request.clone());
+        let app = app.clone();
+        let handover = handover.clone();
+        let first_request = first_request.clone();
         move |request: Request<Incoming>| {
             first_request.mark_arrived();
-            let (app, peer, handover) = (app.clone(), peer.clone(), handover.clone());
+            let app = app.clone();
+            let peer = peer.clone();
+            let handover = handover.clone();
             handover.state.request_received();
             async move {
                 if let Some(refused) = host::refusal(request.version(), request.headers()) {

@@ -28,10 +28,12 @@ where
     let peer = Arc::new(peer);
     let slot = peer.slot.clone();
     let service = service_fn({
-        let (app, first_request) = (app.clone(), first_request.clone());
+        let app = app.clone();
+        let first_request = first_request.clone();
         move |request: Request<Incoming>| {
             first_request.mark_arrived();
-            let (app, peer) = (app.clone(), peer.clone());
+            let app = app.clone();
+            let peer = peer.clone();
             // Boxed, so that its memory is freed when the response begins: a watch needs little of it.
             Box::pin(async move {
                 let answer = front::answer(app, request, peer).await;

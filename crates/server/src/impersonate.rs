@@ -470,7 +470,8 @@ mod tests {
                  Extra:{extra}}} without impersonating a user name"
             )
         };
-        let (none, nil) = ("[]string(nil)", "map[string][]string(nil)");
+        let none = "[]string(nil)";
+        let nil = "map[string][]string(nil)";
         check(&[("impersonate-uid", b"u")], &message("u", none, nil)).await;
         check(&[("impersonate-group", b"g")], &message("", "[]string{\"g\"}", nil)).await;
         let extra = "map[string][]string{\"a\":[]string{\"x\", \"y\"}, \"b\":[]string{\"z\"}}";

@@ -99,7 +99,8 @@ mod tests {
         let all = Arc::new(InFlight::new(&limits));
         let bob = User { name: "bob".into(), ..User::default() };
         let admin = User::default().with_group(MASTERS);
-        let (all_pods, pod) = ("/api/v1/pods", "/api/v1/namespaces/n/pods/p");
+        let all_pods = "/api/v1/pods";
+        let pod = "/api/v1/namespaces/n/pods/p";
         let reading = enter(&all, &bob, Method::GET, all_pods).expect("below the limit");
         assert!(reading.is_some());
         assert_eq!(enter(&all, &bob, Method::GET, pod).err(), Some(TooMany));

@@ -162,7 +162,8 @@ impl Listing {
             (Shape::Object | Shape::Partial, _) => Form::Json,
         };
         let state = if form == Form::Protobuf { State::Measure } else { State::Head };
-        let (sizes, message) = (vec![], vec![]);
+        let sizes = vec![];
+        let message = vec![];
         Listing { view, target, form, metadata, items, at: 0, sizes, message, state }
     }
 

@@ -404,8 +404,9 @@ mod tests {
     use super::*;
 
     fn check(header: &str, want: Result<(Encoding, Shape), u16>) {
-        let got = accept(Some(header), supported_encodings(false));
-        let got = got.map(|a| (a.encoding, a.shape)).map_err(|status| status.code);
+        let got = accept(Some(header), supported_encodings(false))
+            .map(|a| (a.encoding, a.shape))
+            .map_err(|status| status.code);
         assert_eq!(got, want, "{header}");
     }
 
@@ -430,8 +431,9 @@ mod tests {
     #[test]
     fn objects_of_custom_resources_are_not_protobuf() {
         let check = |header: &str, want: Result<(Encoding, Shape), u16>| {
-            let got = accept_custom(Some(header), supported_encodings(false));
-            let got = got.map(|a| (a.encoding, a.shape)).map_err(|status| status.code);
+            let got = accept_custom(Some(header), supported_encodings(false))
+                .map(|a| (a.encoding, a.shape))
+                .map_err(|status| status.code);
             assert_eq!(got, want, "{header}");
         };
         let protobuf = Encoding::Protobuf.media_type();

@@ -67,11 +67,12 @@ async fn v2(app: &Arc<App>, head: &RequestHead) -> Reply {
 fn v3_index(app: &App, head: &RequestHead) -> Reply {
     let mut index = app.registry.open_api_index();
     let remote = app.registry.remote_groups();
-    let documents = remote_versions(&remote).filter_map(|(group, version)| {
-        let url = version.documents.v3_url.as_ref()?;
-        Some((format!("apis/{}/{}", group.name, version.name), url.as_str()))
-    });
-    let documents: Vec<(String, &str)> = documents.collect();
+    let documents: Vec<(String, &str)> = remote_versions(&remote)
+        .filter_map(|(group, version)| {
+            let url = version.documents.v3_url.as_ref()?;
+            Some((format!("apis/{}/{}", group.name, version.name), url.as_str()))
+        })
+        .collect();
     if !documents.is_empty() {
         index.text = OpenApi::v3_index_with(&index.text, documents).into();
         index.hash = OpenApi::hash_of(&index.text);
@@ -108,7 +109,8 @@ async fn v3(app: &Arc<App>, head: &RequestHead, path: &[&str]) -> Result<Reply, 
     let shared = app.clone();
     let make = move || {
         let registry = &shared.registry;
-        let (api, catalogue) = (registry.api(), &registry.catalogue);
+        let api = registry.api();
+        let catalogue = &registry.catalogue;
         api.documents_of(catalogue, &group, |documents| documents.v3_document(&path))
     };
     match app.state.documents.text(&name, make).await {

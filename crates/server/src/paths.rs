@@ -258,7 +258,8 @@ fn version(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
     negotiate::check_accepts(head.header(header::ACCEPT), json)?;
     let git = &app.version.git_version;
     let mut numbers = git.trim_start_matches('v').split('.');
-    let (major, minor) = (numbers.next().unwrap_or("1"), numbers.next().unwrap_or("0"));
+    let major = numbers.next().unwrap_or("1");
+    let minor = numbers.next().unwrap_or("0");
     let value = value!({
         "major": major, "minor": minor,
         "emulationMajor": major, "emulationMinor": minor,
@@ -288,9 +289,12 @@ fn index(app: &App) -> Reply {
     let rest =
         ["/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
-    let fixed = rest.into_iter().chain(first).chain(["/openid/v1/jwks"]);
-    let fixed = fixed.chain(component_pages::paths(app));
-    let fixed = fixed.chain(app.explorer.then_some(keelson_explorer::PATH));
+    let fixed = rest
+        .into_iter()
+        .chain(first)
+        .chain(["/openid/v1/jwks"])
+        .chain(component_pages::paths(app))
+        .chain(app.explorer.then_some(keelson_explorer::PATH));
     let mut paths: Vec<String> =
         fixed.map(str::to_owned).chain(health_checks::paths(app)).collect();
     if let Some(groups) = discovery::groups(&app.registry).get("groups").and_then(Value::as_array) {

@@ -191,8 +191,10 @@ impl Arrived {
     }
 
     fn set_deadline(&mut self, app: &App) -> Result<(), Failure> {
-        let timeout = self.info.timeout(&self.head.query, app.limits.request_timeout);
-        let timeout = timeout.inspect_err(|_| self.start_audit(app, None))?;
+        let timeout = self
+            .info
+            .timeout(&self.head.query, app.limits.request_timeout)
+            .inspect_err(|_| self.start_audit(app, None))?;
         self.deadline = timeout.map(|timeout| Instant::now() + timeout);
         Ok(())
     }
@@ -396,11 +398,11 @@ impl<'a> Known<'a> {
             }
             Some(_) => {}
             None => {
-                let seat = app.state.in_flight.enter(&self.user, &self.request.info);
-                let seat = seat.map_err(|TooMany| {
-                    self.request.count_termination(app, 429);
-                    too_many(1)
-                });
+                let seat =
+                    app.state.in_flight.enter(&self.user, &self.request.info).map_err(|TooMany| {
+                        self.request.count_termination(app, 429);
+                        too_many(1)
+                    });
                 self.request.context.set_seat(seat?);
             }
         }

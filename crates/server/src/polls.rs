@@ -92,8 +92,10 @@ mod tests {
         assert!(longest().is_some_and(|seconds| seconds >= 0.02));
         assert_eq!(longest(), None, "a scrape begins anew");
         // Only a runtime with several threads has another one for the other tasks.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .expect("a runtime");
         let _entered = runtime.enter();
         let elsewhere = poll_fn(|_| {
             off_worker::run(|| work_for(Duration::from_millis(20)));

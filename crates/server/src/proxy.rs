@@ -30,11 +30,11 @@ pub(crate) async fn run(
         return Ok(Outcome::Reply(redirect_to_root(head)));
     }
     let request = far_end.request(head, forwarded_headers(head))?.map(|()| body.take());
-    let answer = far_end.client.stream(request, connect_by()).await;
-    let mut answer = answer.map_err(|error| match error.cause {
-        Cause::NotAllowed => Status::bad_request("address not allowed"),
-        _ => Status::unavailable(format!("error trying to reach service: {error}")),
-    })?;
+    let mut answer =
+        far_end.client.stream(request, connect_by()).await.map_err(|error| match error.cause {
+            Cause::NotAllowed => Status::bad_request("address not allowed"),
+            _ => Status::unavailable(format!("error trying to reach service: {error}")),
+        })?;
     clean_answer(answer.headers_mut());
     let links = Links::new(head, &far_end.location);
     Ok(Outcome::Reply(rewrite::answer(links, answer).await))

@@ -112,7 +112,8 @@ impl Query {
     }
 
     fn parse_selectors(&self) -> (Result<Selector, String>, Result<FieldSelector, String>) {
-        let (labels, fields) = (self.text("labelSelector"), self.text("fieldSelector"));
+        let labels = self.text("labelSelector");
+        let fields = self.text("fieldSelector");
         off_worker::compute(labels.len() + fields.len(), || {
             (keelson_meta::selector::parse(labels), FieldSelector::parse(fields))
         })
@@ -195,7 +196,8 @@ impl Query {
     }
 
     fn check_list_match(&self, errors: &mut ErrorList) {
-        let (matching, version) = (self.text("resourceVersionMatch"), self.text("resourceVersion"));
+        let matching = self.text("resourceVersionMatch");
+        let version = self.text("resourceVersion");
         let path = Path::new("resourceVersionMatch");
         if matching.is_empty() {
             return;
@@ -285,7 +287,8 @@ impl Query {
 
     /// Returns the selectors of a collection for the authorizer, or `None` if there are none.
     pub fn requested_selectors(&self) -> Option<Selectors> {
-        let (labels, fields) = (self.text("labelSelector"), self.text("fieldSelector"));
+        let labels = self.text("labelSelector");
+        let fields = self.text("fieldSelector");
         if labels.is_empty() && fields.is_empty() {
             return None;
         }
@@ -350,8 +353,13 @@ impl Query {
         let field_validation = self.field_validation(&mut errors);
         errors.into_result("meta.k8s.io", kind, "")?;
         let field_manager = if manager.is_empty() {
-            let word = user_agent.split('/').next().unwrap_or_default();
-            let word: String = word.chars().take(FIELD_MANAGER_BYTES_MAX).collect();
+            let word: String = user_agent
+                .split('/')
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .take(FIELD_MANAGER_BYTES_MAX)
+                .collect();
             if word.is_empty() { Str::new_static("unknown") } else { Str::from(word) }
         } else {
             manager.into()

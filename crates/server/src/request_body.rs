@@ -43,7 +43,9 @@ impl RequestBody {
         bodies: &BodyMemory,
     ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Failure> {
         self.awaits_continue = false;
-        let (mut chunks, mut total, mut reserved) = (vec![], 0, None);
+        let mut chunks = vec![];
+        let mut total = 0;
+        let mut reserved = None;
         while let Some(chunk) = self.chunk().await? {
             total += chunk.len();
             if total > bytes_max {

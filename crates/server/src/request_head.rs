@@ -51,15 +51,15 @@ impl RequestHead {
 
     /// Negotiates the encoding and shape of a subresource that has no tables.
     pub fn accepted_without_tables(&self) -> Result<Accepted, Failure> {
-        let (header, supported) =
-            (self.header(header::ACCEPT), negotiate::supported_encodings(self.cbor));
+        let header = self.header(header::ACCEPT);
+        let supported = negotiate::supported_encodings(self.cbor);
         negotiate::accept_without_tables(header, supported)
     }
 
     /// Negotiates the encoding and shape of objects of a built-in or custom resource.
     pub fn accepted_of(&self, source: Source) -> Result<Accepted, Failure> {
-        let (header, supported) =
-            (self.header(header::ACCEPT), negotiate::supported_encodings(self.cbor));
+        let header = self.header(header::ACCEPT);
+        let supported = negotiate::supported_encodings(self.cbor);
         match source {
             Source::BuiltIn => negotiate::accept(header, supported),
             Source::Custom => negotiate::accept_custom(header, supported),

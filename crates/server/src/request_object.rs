@@ -26,7 +26,8 @@ pub(crate) fn record(
         return;
     }
     let object = &decoded.object;
-    let (name, uid) = (object.name(), object.uid());
+    let name = object.name();
+    let uid = object.uid();
     audited.refer(object.namespace(), name, uid, object.resource_version());
     if audited.level() < Level::Request {
         return;

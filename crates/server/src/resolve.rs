@@ -139,8 +139,7 @@ pub(crate) fn decoded_in_any_version(
     if older.is_empty() {
         return decoded(head, schema, body);
     }
-    let given = decode::named_kind(schema, body, head.body_format()?);
-    let given = given.filter(|given| {
+    let given = decode::named_kind(schema, body, head.body_format()?).filter(|given| {
         let is_same = given.group == schema.gvk.group && given.kind == schema.gvk.kind;
         is_same && older.contains(&given.version.as_str())
     });

@@ -371,7 +371,8 @@ impl<'a> Call<'a> {
 
     /// Records the object of a write in the audit event.
     fn record(&self, decoded: &Decoded, options: &WriteOptions) {
-        let (schema, kind) = (self.target.schema(), &self.target.kind);
+        let schema = self.target.schema();
+        let kind = &self.target.kind;
         request_object::record(self.head, schema, decoded, options.field_validation, |object| {
             kind.fill_defaults(schema, object, self.app.registry.clock.now())
         });
@@ -406,8 +407,7 @@ impl<'a> Call<'a> {
         span.event("Recorded the audit event");
         span.event("About to apply patch");
         let registry = &self.app.registry;
-        let patched = registry.patch(self.permit, self.target, self.part, &patch, &options);
-        let patched = patched.await?;
+        let patched = registry.patch(self.permit, self.target, self.part, &patch, &options).await?;
         span.event("Object stored in database");
         self.written(patched)
     }
@@ -508,7 +508,8 @@ impl<'a> Call<'a> {
         let (change, options) = if self.head.method == Method::PUT {
             let options = write_options(self.head, "UpdateOptions")?;
             let decoded = decoded(self.head, &self.view.schema, &body)?;
-            let (schema, validation) = (&self.view.schema, options.field_validation);
+            let schema = &self.view.schema;
+            let validation = options.field_validation;
             request_object::record_with_defaults(self.head, schema, &decoded, validation);
             (ScaleChange::Whole(decoded), options)
         } else {

@@ -113,8 +113,12 @@ pub(crate) fn without_managed_fields(text: &[u8]) -> Bytes {
     remove_managed_fields(&mut value);
     let objects = [("items", None), ("rows", Some("object"))];
     for (list, member) in objects {
-        let items = value.as_object_mut().and_then(|root| root.get_mut(list));
-        let items = items.and_then(Value::as_array_mut).into_iter().flatten();
+        let items = value
+            .as_object_mut()
+            .and_then(|root| root.get_mut(list))
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten();
         for item in items {
             let object = match member {
                 None => Some(item),

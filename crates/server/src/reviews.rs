@@ -31,7 +31,8 @@ pub(crate) async fn answer(
         .catalogue
         .schema(&resolved.facts().kind)
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
-    let (registry, resource) = (&app.registry, resolved.resource());
+    let registry = &app.registry;
+    let resource = resolved.resource();
     if let Some((of, action)) = registry.alias_of(&resource.group, &resource.resource) {
         let accepted = head.accepted_without_tables()?;
         let options = write_options(head, "CreateOptions")?;
@@ -39,12 +40,14 @@ pub(crate) async fn answer(
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
         let target = registry.target(&resource.group, of, namespace, object.name());
         let act = registry.act(permit, &target, action, object, &options);
-        let acted = traced::write(body.len(), pin!(act)).await;
-        let acted = acted.map_err(|failure| warned(failure, &warnings))?;
+        let acted = traced::write(body.len(), pin!(act))
+            .await
+            .map_err(|failure| warned(failure, &warnings))?;
         return Ok(success(head, accepted, &[warnings, acted.warnings].concat()));
     }
-    let computed = registry.computed(&resource.group, &resource.resource);
-    let computed = computed.ok_or_else(Status::method_not_allowed)?;
+    let computed = registry
+        .computed(&resource.group, &resource.resource)
+        .ok_or_else(Status::method_not_allowed)?;
     match verb {
         Verb::Get => {
             let view = View::computed(app, head, head.accepted()?, &schema);
@@ -139,14 +142,17 @@ pub(crate) async fn act(
     let (Some(target), Some(sub)) = (&resolved.target, resolved.sub()) else {
         return Err(Status::method_not_allowed());
     };
-    let schema = app.registry.catalogue.schema(&sub.kind);
-    let schema = schema.ok_or_else(|| Status::internal("the kind has no schema"))?;
+    let schema = app
+        .registry
+        .catalogue
+        .schema(&sub.kind)
+        .ok_or_else(|| Status::internal("the kind has no schema"))?;
     let accepted = head.accepted_without_tables()?;
     let options = write_options(head, "CreateOptions")?;
     let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
     let act = app.registry.act(permit, target, &sub.name, object, &options);
-    let acted = traced::write(body.len(), pin!(act)).await;
-    let acted = acted.map_err(|failure| warned(failure, &warnings))?;
+    let acted =
+        traced::write(body.len(), pin!(act)).await.map_err(|failure| warned(failure, &warnings))?;
     let warnings = [warnings, acted.warnings].concat();
     let Some(answer) = acted.object else { return Ok(success(head, accepted, &warnings)) };
     reply_object(app, head, accepted, &schema, answer, &warnings)
@@ -169,8 +175,8 @@ fn reply_object(
     obj: Object,
     warnings: &[Str],
 ) -> Result<Reply, Failure> {
-    let text = view::computed_text(app, accepted, schema, obj);
-    let text = text.map_err(|failure| warned(failure, warnings))?;
+    let text = view::computed_text(app, accepted, schema, obj)
+        .map_err(|failure| warned(failure, warnings))?;
     let mut reply = respond::encoded(head.pretty(), 201, accepted.encoding, text);
     respond::warn(&mut reply, warnings);
     Ok(reply)

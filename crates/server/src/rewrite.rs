@@ -123,9 +123,11 @@ pub(crate) async fn answer(links: Links, mut answer: Response<StreamedResponse>)
     };
     let (mut parts, body) = answer.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
-    let page = http_body_util::Limited::new(body, PAGE_BYTES_MAX as usize).collect().await;
-    let page = page.map_err(|error| io::Error::other(error.to_string()));
-    let page = page.and_then(|page| rewritten(&links, encoding, &page.to_bytes()));
+    let page = http_body_util::Limited::new(body, PAGE_BYTES_MAX as usize)
+        .collect()
+        .await
+        .map_err(|error| io::Error::other(error.to_string()))
+        .and_then(|page| rewritten(&links, encoding, &page.to_bytes()));
     let body = match page {
         Ok(page) => Body::Whole(Some(Bytes::from(page))),
         Err(error) => {
@@ -184,8 +186,10 @@ fn rewrite_html(links: &Links, page: &[u8]) -> Vec<u8> {
                 &tag[parsed.end..]
             }
             None if tag.starts_with(b"<!--") => {
-                let end = tag.windows(3).position(|three| three == b"-->");
-                let end = end.map_or(tag.len(), |end| end + 3);
+                let end = tag
+                    .windows(3)
+                    .position(|three| three == b"-->")
+                    .map_or(tag.len(), |end| end + 3);
                 out.extend_from_slice(&tag[..end]);
                 &tag[end..]
             }

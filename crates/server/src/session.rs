@@ -154,7 +154,8 @@ async fn connect(far_end: FarEnd, request: Request<()>) -> Result<(Upgraded, Str
 
 /// Whether a kubelet has switched to SPDY.
 fn is_spdy(switched: &Response<()>) -> bool {
-    let (connection, upgrade) = (header::CONNECTION, header::UPGRADE);
+    let connection = header::CONNECTION;
+    let upgrade = header::UPGRADE;
     handshake::is_spdy_upgrade(text(switched, connection), text(switched, upgrade))
 }
 

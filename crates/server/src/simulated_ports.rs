@@ -38,14 +38,22 @@ pub(crate) fn run(app: &Arc<App>, head: &RequestHead, pod: Object) -> Result<Out
     if !head.is_upgrade() {
         return Err(Status::bad_request("Upgrade request required"));
     }
-    let nodes = app.registry.options.simulated_nodes.clone();
-    let nodes = nodes.ok_or_else(|| Status::internal("no node is simulated"))?;
+    let nodes = app
+        .registry
+        .options
+        .simulated_nodes
+        .clone()
+        .ok_or_else(|| Status::internal("no node is simulated"))?;
     let ports = PodPorts { nodes, pod };
     if head.is_websocket() {
         return run_tunnel(app, head, ports);
     }
-    let requested = head.headers.get_all(handshake::STREAM_PROTOCOL).iter();
-    let requested: Vec<&str> = requested.filter_map(|value| value.to_str().ok()).collect();
+    let requested: Vec<&str> = head
+        .headers
+        .get_all(handshake::STREAM_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
     let supported = [PORT_FORWARD_PROTOCOL];
     let protocol = match choose_spdy(&requested, &supported, head.headers.keys_len()) {
         Ok(protocol) => protocol,
@@ -103,12 +111,14 @@ struct PodPorts {
 
 impl PodPorts {
     fn handler(&self, port: u16) -> Option<PortHandler> {
-        let (namespace, pod) = (self.pod.namespace().into(), self.pod.name().into());
+        let namespace = self.pod.namespace().into();
+        let pod = self.pod.name().into();
         self.nodes.port(&PodPort { namespace, pod, port })
     }
 
     fn refusal(&self, port: u16) -> String {
-        let (pod, uid) = (self.pod.name(), self.pod.uid());
+        let pod = self.pod.name();
+        let uid = self.pod.uid();
         format!(
             "error forwarding port {port} to pod {pod}, uid {uid}: the pod is simulated, and nothing \
              is registered for this port"
@@ -139,7 +149,8 @@ async fn forward(
         sender,
         ports,
     };
-    let (mut input, mut output) = (BytesMut::new(), Bytes::new());
+    let mut input = BytesMut::new();
+    let mut output = Bytes::new();
     let mut needs_flush = false;
     loop {
         state.receive(&mut input)?;
@@ -255,8 +266,8 @@ impl Forwarding {
 
     /// Starts a connection, or says on its error stream why there is none.
     fn connect(&mut self, pair: &Pair) {
-        let handler = self.ports.handler(pair.port);
-        let handler = handler.filter(|_| self.connections.len() < CONNECTIONS_MAX);
+        let handler =
+            self.ports.handler(pair.port).filter(|_| self.connections.len() < CONNECTIONS_MAX);
         let Some(handler) = handler else {
             let why = self.ports.refusal(pair.port);
             let _ = self.session.send(pair.error, why.as_bytes());

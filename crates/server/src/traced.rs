@@ -152,8 +152,14 @@ impl RequestTrace {
         if self.says_response {
             self.verb.event("About to write a response");
         }
-        let media_type = answer.headers().get(header::CONTENT_TYPE).map(text).unwrap_or_default();
-        let media_type = media_type.split(';').next().unwrap_or_default();
+        let media_type = answer
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .map(text)
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default();
         if !is_object || media_type == "text/plain" {
             return;
         }

@@ -103,7 +103,8 @@ impl Pump {
         let mut buffer = vec![0; READ_BYTES];
         while !self.translator.is_done() {
             self.take(&mut far);
-            let (has_message, has_output) = (self.held.is_some(), !far.output.is_empty());
+            let has_message = self.held.is_some();
+            let has_output = !far.output.is_empty();
             let translator = &mut self.translator;
             let mut moved = true;
             tokio::select! {

@@ -73,12 +73,13 @@ impl View {
         schema_override: Option<&Schema>,
     ) -> View {
         let include = Include::read(head, accepted);
-        let (app, schema) =
-            (app.clone(), schema_override.unwrap_or_else(|| target.schema()).clone());
+        let app = app.clone();
+        let schema = schema_override.unwrap_or_else(|| target.schema()).clone();
         let list_kind = target.kind.list_kind.clone();
         let columns =
             if schema_override.is_none() { target.kind.columns(&target.version) } else { None };
-        let (is_custom, is_pretty) = (target.kind.source == Source::Custom, head.pretty());
+        let is_custom = target.kind.source == Source::Custom;
+        let is_pretty = head.pretty();
         View { app, accepted, schema, list_kind, columns, include, is_pretty, is_custom }
     }
 
@@ -390,8 +391,12 @@ impl View {
         let text = match encoding {
             Encoding::Json | Encoding::Yaml => to_json(&list),
             Encoding::Protobuf | Encoding::Cbor => {
-                let schema = self.app.registry.catalogue.schema(&kind);
-                let schema = schema.ok_or_else(|| Status::internal("the list has no schema"))?;
+                let schema = self
+                    .app
+                    .registry
+                    .catalogue
+                    .schema(&kind)
+                    .ok_or_else(|| Status::internal("the list has no schema"))?;
                 encoding.object(&schema, &Object::from_value(list).unwrap_or_default())?
             }
         };

@@ -182,7 +182,8 @@ impl Stream {
 
     /// Waits until the shutdown ends the watch, or its client is gone.
     fn cancelled(&self) -> impl Future<Output = ()> + use<> {
-        let (mut shutdown, peer) = (self.view.app.shutdown.clone(), self.peer.clone());
+        let mut shutdown = self.view.app.shutdown.clone();
+        let peer = self.peer.clone();
         let end_delay = self.end_delay();
         async move {
             let ends = async {
@@ -215,7 +216,8 @@ impl Stream {
 
     /// Returns a function from a time to the time of the next bookmark; the end if there are no bookmarks.
     fn bookmark_times(&self, end: Instant) -> impl Fn(Instant) -> Instant + use<> {
-        let (period, bookmarks) = (self.view.app.limits.bookmark_period, self.bookmarks);
+        let period = self.view.app.limits.bookmark_period;
+        let bookmarks = self.bookmarks;
         move |now| match now + period {
             _ if !bookmarks => end,
             next if next + LAST_BOOKMARK < end => next,
@@ -241,7 +243,8 @@ impl Stream {
 
     /// Returns the cache keys of encoded events, by [`EventKind`]; empty if the stored JSON is sent unchanged.
     fn forms(&self) -> [String; 3] {
-        let (view, generation) = (&self.view, self.target.kind.generation);
+        let view = &self.view;
+        let generation = self.target.kind.generation;
         let has_none = view.is_stored_text(&self.target) && generation == 0;
         ["ADDED", "MODIFIED", "DELETED"].map(|event_type| match has_none {
             true => String::new(),

@@ -45,8 +45,8 @@ pub(crate) fn switch(
         Framing::Bytes | Framing::Base64 => {
             let requested = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
             let names = BYTE_PROTOCOLS.map(|(name, _)| name);
-            let chosen = keelson_streams::handshake::choose_websocket(requested, &names);
-            let chosen = chosen.ok_or_else(|| bare(403, ""))?;
+            let chosen = keelson_streams::handshake::choose_websocket(requested, &names)
+                .ok_or_else(|| bare(403, ""))?;
             let row = BYTE_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
             let reply = accept(&head.headers, Some(chosen))?;
             (reply, row.map_or(framing, |(_, framing)| *framing))
@@ -170,7 +170,8 @@ fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
     }
     let mut protocols = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
         .filter(|protocol| !protocol.starts_with(TOKEN_PREFIX));
-    let (protocol, more) = (protocols.next(), protocols.next());
+    let protocol = protocols.next();
+    let more = protocols.next();
     if more.is_some() {
         return Err(refused(400));
     }

@@ -21,8 +21,9 @@ impl Keys {
 
     /// Returns the etcd key of a store key. Panics if the key does not begin with `root`.
     pub(crate) fn to_etcd(&self, key: &[u8]) -> Bytes {
-        let rest = key.strip_prefix(&self.root[..]);
-        let rest = rest.expect("the keys of a store lie in the folder that it was opened with");
+        let rest = key
+            .strip_prefix(&self.root[..])
+            .expect("the keys of a store lie in the folder that it was opened with");
         [&self.prefix[..], rest].concat().into()
     }
 

@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn keys_that_expire_at_about_the_same_time_share_a_lease() {
         let start = Instant::now();
-        let (hour, second) = (Duration::from_secs(3600), Duration::from_secs(1));
+        let hour = Duration::from_secs(3600);
+        let second = Duration::from_secs(1);
         // Granted for an hour plus the minute by which keys may live longer.
         let granted = SharedLease { id: 7, ends: start + hour + 60 * second, keys: 1 };
         let share_at =

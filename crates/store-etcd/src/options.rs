@@ -44,7 +44,8 @@ impl EtcdOptions {
     pub fn new(servers: Vec<String>) -> Self {
         let root = String::from("/registry/");
         let progress_after = Duration::from_millis(20);
-        let (tls, prefix) = (EtcdTls::default(), root.clone());
+        let tls = EtcdTls::default();
+        let prefix = root.clone();
         let lease_reuse = Duration::from_secs(60);
         Self { servers, tls, root, prefix, lease_reuse, progress_after }
     }

@@ -67,7 +67,8 @@ impl EtcdStore {
             }
         }
         let shared = Shared::new(client, options, newest, floor);
-        let (latest, runtime) = (Arc::default(), Handle::current());
+        let latest = Arc::default();
+        let runtime = Handle::current();
         Ok(Arc::new(Self { shared: Arc::new(shared), latest, runtime }))
     }
 
@@ -125,7 +126,9 @@ impl EtcdStore {
     async fn page(&self, query: Range) -> Result<Page, ReadError> {
         let limit = query.items_max();
         let range = self.shared.keys.range(&query.start, &query.end);
-        let (mut items, mut more, mut bytes) = (Vec::new(), false, 0);
+        let mut items = Vec::new();
+        let mut more = false;
+        let mut bytes = 0;
         let take = |kv: KeyValue| {
             more = items.len() == limit || bytes >= PAGE_BYTES_MAX;
             if !more {
@@ -207,7 +210,8 @@ impl EtcdStore {
 
 /// Converts a key and value of etcd. `key` is its store key.
 fn to_key_value(key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
-    let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
+    let created = revision(kv.create_revision);
+    let modified = revision(kv.mod_revision);
     KeyValue { key, value: kv.value, created, modified }
 }
 

@@ -117,7 +117,8 @@ impl WatchTask {
     async fn run(mut self) {
         let mut delay = REOPEN_DELAY;
         loop {
-            let (number, before) = (self.shared.client.member().0, self.through);
+            let number = self.shared.client.member().0;
+            let before = self.through;
             match self.run_stream().await {
                 StreamEnd::Dropped => return,
                 StreamEnd::Final(error) => {
@@ -158,7 +159,8 @@ impl WatchTask {
         // Collects the events of a response with several fragments.
         let mut events = Vec::new();
         loop {
-            let (through, delay) = (self.through, self.shared.progress_after);
+            let through = self.through;
+            let delay = self.shared.progress_after;
             let behind = async {
                 let _ = newest.wait_for(|newest| *newest > through.0).await;
                 sleep(delay).await;
@@ -281,8 +283,8 @@ impl Progress {
 
 /// Returns whether members of this version send their progress only after all earlier events.
 fn has_exact_progress(version: &str) -> bool {
-    let numbers = version.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
-    let numbers: Vec<_> = numbers.take(3).collect();
+    let numbers: Vec<_> =
+        version.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok()).take(3).collect();
     match numbers[..] {
         [3, 4, patch] => patch >= 25,
         [3, 5, patch] => patch >= 8,

@@ -85,7 +85,8 @@ async fn empty(dir: &Path) -> Result<(), Failure> {
         drop(store);
         let start = Instant::now();
         let store = open(&dir.join(round.to_string()))?;
-        let (opened, again) = (millis(opened), millis(start.elapsed()));
+        let opened = millis(opened);
+        let again = millis(start.elapsed());
         print_line(format_args!("open empty {opened:.1} ms, again {again:.1} ms, {}", memory()?))?;
         drop(store);
     }
@@ -101,7 +102,9 @@ async fn latency(dir: &Path) -> Result<(), Failure> {
         times.push(millis(start.elapsed()));
     }
     times.sort_by(f64::total_cmp);
-    let (half, most, last) = (times[2000], times[3960], times[3999]);
+    let half = times[2000];
+    let most = times[3960];
+    let last = times[3999];
     print_line(format_args!("1 writer, 1 KB: p50 {half:.3} p99 {most:.3} worst {last:.3} ms"))
 }
 
@@ -123,7 +126,8 @@ async fn load(part: &str, dir: &Path) -> Result<(), Failure> {
     let opened = millis(start.elapsed());
     let indexed = memory()?;
     let start = Instant::now();
-    let (mut keys, mut bytes) = (0, 0);
+    let mut keys = 0;
+    let mut bytes = 0;
     let mut count = |kv: keelson_store::KeyValue| {
         keys += 1;
         bytes += kv.value.len();
@@ -167,7 +171,8 @@ async fn updates(dir: &Path) -> Result<(), Failure> {
 /// Waits until the size of the directory is stable. Returns it and the milliseconds until then.
 async fn stable_size(dir: &Path) -> Result<(f64, f64), Failure> {
     let start = Instant::now();
-    let (mut last, mut since) = (size(dir)?, start);
+    let mut last = size(dir)?;
+    let mut since = start;
     while since.elapsed() < STABLE_TIME {
         tokio::time::sleep(Duration::from_millis(5)).await;
         let now = size(dir)?;

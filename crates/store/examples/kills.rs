@@ -43,7 +43,9 @@ fn main() {
     if let Ok(dir) = std::env::var(DIR) {
         return write_until_killed(Path::new(&dir));
     }
-    let (mut count, mut jobs, mut seed) = (1000, 2, 1);
+    let mut count = 1000;
+    let mut jobs = 2;
+    let mut seed = 1;
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let number = args.next().and_then(|text| text.parse().ok());
@@ -95,7 +97,8 @@ impl Totals {
     }
 
     fn line(&self, start: Instant) -> String {
-        let (kills, time) = (self.kills.load(Relaxed), start.elapsed().as_secs_f64());
+        let kills = self.kills.load(Relaxed);
+        let time = start.elapsed().as_secs_f64();
         format!(
             "{kills} kills ({} while opening), {} writes acknowledged, {} lost, {time:.0} s, {:.0} kills/s",
             self.openings.load(Relaxed),
@@ -175,7 +178,9 @@ fn follow(
     known: &mut [Known],
     killed_after: u64,
 ) -> Result<u64, String> {
-    let (mut line, mut count, mut newest) = (String::new(), 0, 0);
+    let mut line = String::new();
+    let mut count = 0;
+    let mut newest = 0;
     loop {
         line.clear();
         if lines.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
@@ -191,7 +196,8 @@ fn follow(
             "opened" => newest = number(1),
             "has" => {
                 let known = &mut known[number(1) as usize];
-                let (found, revision) = (number(2), number(3));
+                let found = number(2);
+                let revision = number(3);
                 if found != known.number && found != known.number + 1 {
                     return Err(format!("{line} and not {known:?}"));
                 }

@@ -198,7 +198,8 @@ impl<R: Read> BackupReader<R> {
             return Err(self.damaged("revisions are out of order"));
         }
         self.last = modified;
-        let (key, value) = (self.read_bytes(key_len)?, self.read_bytes(value_len)?);
+        let key = self.read_bytes(key_len)?;
+        let value = self.read_bytes(value_len)?;
         self.summary.objects += 1;
         Ok(Some(KeyValue { key, value, created, modified }))
     }
@@ -255,7 +256,8 @@ mod tests {
         let mut out = Vec::new();
         let mut writer = BackupWriter::begin(&mut out, Revision(9)).expect("begin");
         for (key, created, modified) in [("a", 1, 1), ("b", 2, 7), ("c", 7, 7)] {
-            let (created, modified) = (Revision(created), Revision(modified));
+            let created = Revision(created);
+            let modified = Revision(modified);
             let kv = KeyValue { key: key.into(), value: "value".into(), created, modified };
             writer.push(&kv).expect("push");
         }

@@ -343,7 +343,8 @@ impl fmt::Debug for Op {
 
 impl fmt::Debug for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (start, end) = (self.start.escape_ascii(), self.end.escape_ascii());
+        let start = self.start.escape_ascii();
+        let end = self.end.escape_ascii();
         write!(f, "[{start}, {end}) limit {}", self.limit)?;
         self.at.map_or(Ok(()), |at| write!(f, " at {at}"))
     }
@@ -351,7 +352,9 @@ impl fmt::Debug for Range {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (key, revision, created) = (self.key.escape_ascii(), self.revision, self.created);
+        let key = self.key.escape_ascii();
+        let revision = self.revision;
+        let created = self.created;
         match &self.value {
             Some(value) => {
                 write!(f, "{revision}: {key} ({} bytes, created {created})", value.len())

@@ -139,7 +139,8 @@ impl Shared {
 impl State {
     /// Returns the revision to read at, or an error if it cannot be read.
     fn resolve_revision(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
-        let (floor, newest) = (self.floor, self.newest);
+        let floor = self.floor;
+        let newest = self.newest;
         match at {
             None => Ok(newest),
             Some(asked) if asked < floor => Err(ReadError::Compacted { asked, floor }),

@@ -181,7 +181,8 @@ impl Store for Transformed {
 
     fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
         let events = self.backend.watch(prefix, after)?;
-        let (values, rereads) = (Arc::clone(&self.values), self.rereads.subscribe());
+        let values = Arc::clone(&self.values);
+        let rereads = self.rereads.subscribe();
         Ok(Box::new(TransformedWatch { events, values, rereads, batch: None, decoded: 0 }))
     }
 
@@ -376,7 +377,8 @@ mod tests {
         let counting = Arc::new(Counting::default());
         let values = Values { transform: counting.clone(), own: Mutex::default() };
         let decoded = || counting.0.load(Ordering::Relaxed);
-        let (key, other) = (Bytes::from_static(b"k"), Bytes::from_static(b"o"));
+        let key = Bytes::from_static(b"k");
+        let other = Bytes::from_static(b"o");
         let written = values.encode(&key, &"v".into()).await.expect("a value");
         assert_eq!((values.decode_event(&key, written.clone()).await, decoded()), ("v".into(), 0));
         // Only once, only this key, and only this value.

@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn the_first_common_spdy_protocol_is_chosen() {
         let check = |requested: &[&str], expected: Result<&str, (u16, &str)>| {
-            let found = choose_spdy(requested, &SUPPORTED, 7);
-            let found = found.as_ref().map_err(|why| (why.code, why.message.as_str()));
+            let chosen = choose_spdy(requested, &SUPPORTED, 7);
+            let found = chosen.as_ref().map_err(|why| (why.code, why.message.as_str()));
             assert_eq!(found.copied(), expected, "{requested:?}");
         };
         check(&["v4.channel.k8s.io"], Ok("v4.channel.k8s.io"));

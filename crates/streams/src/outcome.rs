@@ -116,8 +116,7 @@ fn from_status(status: &Value) -> Outcome {
             let Some(details) = status["details"].as_object() else {
                 return failed("details must be set");
             };
-            let causes = details.get("causes").and_then(Value::as_array);
-            let mut causes = causes.into_iter().flatten();
+            let mut causes = details.get("causes").and_then(Value::as_array).into_iter().flatten();
             let Some(cause) = causes.find(|cause| cause["reason"] == "ExitCode") else {
                 return failed("no ExitCode cause given");
             };
@@ -146,7 +145,8 @@ mod tests {
         let check = |outcome: &Outcome, form, writer, expected| {
             assert_eq!(outcome.to_message(form, writer).as_deref(), expected);
         };
-        let (server, node) = (Writer::Server, Writer::Node);
+        let server = Writer::Server;
+        let node = Writer::Node;
         check(&Outcome::Success, Form::Text, node, None);
         check(&Outcome::Success, Form::Status, node, Some(r#"{"status":"Success"}"#));
         let success = r#"{"metadata":{},"status":"Success"}"#;
@@ -167,7 +167,8 @@ mod tests {
             let expected = expected.unwrap_or_else(|cause| Outcome::Failed(cause.to_owned()));
             assert_eq!(Outcome::from_message(message.as_bytes(), form), expected, "{message}");
         };
-        let (text, status) = (Form::Text, Form::Status);
+        let text = Form::Text;
+        let status = Form::Status;
         check("", text, Ok(Outcome::Success));
         check("", status, Ok(Outcome::Success));
         check("gone", text, Err("error executing remote command: gone"));

@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn ports_are_parameters_of_websockets() {
         let check = |values: &[&str], expected: Result<&[u16], &str>| {
-            let found = ports_of_query(values.iter().copied());
-            let found = found.as_ref().map(Vec::as_slice).map_err(String::as_str);
+            let ports = ports_of_query(values.iter().copied());
+            let found = ports.as_ref().map(Vec::as_slice).map_err(String::as_str);
             assert_eq!(found, expected, "{values:?}");
         };
         check(&["80"], Ok(&[80]));

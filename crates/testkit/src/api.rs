@@ -63,15 +63,18 @@ impl Api {
     pub fn from_kubeconfig(path: &Path) -> io::Result<Api> {
         let text = std::fs::read_to_string(path)?;
         let field = |name: &str| {
-            let value = text.lines().find_map(|line| line.trim().strip_prefix(name));
-            let value = value.and_then(|value| value.strip_prefix(": "));
+            let value = text
+                .lines()
+                .find_map(|line| line.trim().strip_prefix(name))
+                .and_then(|value| value.strip_prefix(": "));
             value.ok_or_else(|| io::Error::other(format!("no {name} in {}", path.display())))
         };
         let data = |name: &str| STANDARD.decode(field(name)?).map_err(io::Error::other);
         let server = field("server")?.trim_matches('"').trim_start_matches("https://");
         let address = server.parse().map_err(io::Error::other)?;
         let authorities = data("certificate-authority-data")?;
-        let (chain, key) = (data("client-certificate-data")?, data("client-key-data")?);
+        let chain = data("client-certificate-data")?;
+        let key = data("client-key-data")?;
         Api::new(address, &authorities, Some((&chain, &key)), None)
     }
 
@@ -99,7 +102,8 @@ impl Api {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
             .with_no_client_auth();
-        let (roots, config) = (RootCertStore::empty(), Arc::new(config));
+        let roots = RootCertStore::empty();
+        let config = Arc::new(config);
         Ok(Api { address, roots, config, token, connection: Mutex::default() })
     }
 
@@ -229,11 +233,12 @@ impl Api {
         body: &str,
     ) -> io::Result<()> {
         let token = self.token.iter().map(|token| format!("Authorization: Bearer {token}\r\n"));
-        let defaults = ["User-Agent: keelson-testkit\r\n", "Accept: application/json\r\n"];
-        let defaults = defaults.into_iter().filter(|line| {
-            let name = line.split(' ').next().unwrap_or_default();
-            !headers.lines().any(|given| given.starts_with(name))
-        });
+        let defaults = ["User-Agent: keelson-testkit\r\n", "Accept: application/json\r\n"]
+            .into_iter()
+            .filter(|line| {
+                let name = line.split(' ').next().unwrap_or_default();
+                !headers.lines().any(|given| given.starts_with(name))
+            });
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\n{}{}{headers}Content-Length: {}\r\n\r\n",
             self.address,
@@ -340,8 +345,11 @@ struct Head {
 
 fn head(stream: &mut Stream) -> io::Result<Head> {
     let status = line(stream)?;
-    let code = status.split(' ').nth(1).and_then(|word| word.parse().ok());
-    let code = code.ok_or_else(|| io::Error::other(format!("no status line: {status}")))?;
+    let code = status
+        .split(' ')
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .ok_or_else(|| io::Error::other(format!("no status line: {status}")))?;
     let mut head =
         Head { code, warnings: vec![], media_type: String::new(), length: None, is_chunked: false };
     loop {

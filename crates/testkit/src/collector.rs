@@ -68,8 +68,13 @@ impl TraceCollector {
 
 fn collected(request: ExportRequest) -> impl Iterator<Item = CollectedSpan> {
     request.resource_spans.into_iter().flat_map(|sent| {
-        let program = sent.resource.map(|resource| resource.attributes).unwrap_or_default();
-        let program: Vec<String> = program.into_iter().map(|attribute| attribute.key).collect();
+        let program: Vec<String> = sent
+            .resource
+            .map(|resource| resource.attributes)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|attribute| attribute.key)
+            .collect();
         sent.scope_spans.into_iter().flat_map(move |scoped| {
             let scope = scoped.scope.map(|scope| scope.name).unwrap_or_default();
             let program = program.clone();

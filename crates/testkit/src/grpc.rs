@@ -78,8 +78,9 @@ async fn respond(answer: Arc<Answer>, request: Request<Incoming>) -> Result<Repl
             trailers.insert("grpc-message", why);
         }
     }
-    let body = Full::new(Bytes::from(message));
-    let body = body.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed();
+    let body = Full::new(Bytes::from(message))
+        .with_trailers(std::future::ready(Some(Ok(trailers))))
+        .boxed();
     let mut response = Response::new(body);
     let media = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert("content-type", media);

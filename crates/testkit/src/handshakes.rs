@@ -145,8 +145,10 @@ fn patch_status(api: &Api, path: &str, status: &Value) -> io::Result<()> {
 /// Performs the cases of a recording, one after the other. Returns the recording with the answers
 /// of now.
 pub fn perform(text: &str, servers: &Servers) -> Result<String, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|why| why.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| why.to_string())?;
     let mut out = String::new();
     for (number, line) in text.lines().enumerate() {
         let at = |why: String| format!("line {}: {why}", number + 1);
@@ -170,7 +172,8 @@ async fn answer(case: &Value, servers: &Servers) -> io::Result<Value> {
         servers.token
     );
     for header in case["headers"].as_array().into_iter().flatten() {
-        let (name, value) = (&header[0], &header[1]);
+        let name = &header[0];
+        let value = &header[1];
         let part = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         request.push_str(&format!("{}: {}\r\n", part(name), part(value)));
     }
@@ -249,9 +252,10 @@ async fn next_bytes(stream: &mut TlsStream<TcpStream>, received: &mut BytesMut) 
 /// Replaces the addresses of the node, of the client, and of the server's connections to the node.
 fn normal_text(text: &str, node: SocketAddr) -> String {
     let address = node.to_string();
-    let text = text.replace(&address, &format!("{NODE_ADDRESS}:{NODE_PORT}"));
-    let text = text.replace(&node.ip().to_string(), NODE_ADDRESS);
-    let text = text.replace(&format!(":{}", node.port()), &format!(":{NODE_PORT}"));
+    let text = text
+        .replace(&address, &format!("{NODE_ADDRESS}:{NODE_PORT}"))
+        .replace(&node.ip().to_string(), NODE_ADDRESS)
+        .replace(&format!(":{}", node.port()), &format!(":{NODE_PORT}"));
     // `read tcp ADDRESS:12345->ADDRESS:PORT: ...`; the arrow may be escaped several times.
     let mut out = String::new();
     let mut rest = text.as_str();

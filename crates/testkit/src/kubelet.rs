@@ -115,8 +115,10 @@ fn add_error(errors: &Mutex<Vec<String>>, error: String) {
 /// Returns the current time as a `MicroTime`.
 pub fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (seconds, micros) = (since.as_secs(), since.subsec_micros());
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let seconds = since.as_secs();
+    let micros = since.subsec_micros();
+    let days = seconds / 86_400;
+    let of_day = seconds % 86_400;
     // In years that begin in March, the leap day is the last day.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
@@ -127,7 +129,9 @@ pub fn now() -> String {
     let day = of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    let hour = of_day / 3600;
+    let minute = of_day / 60 % 60;
+    let second = of_day % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
@@ -253,12 +257,15 @@ impl Pods {
     fn try_sync(&mut self, pod: &Value) -> io::Result<()> {
         let metadata = &pod["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        let namespace = text(&metadata["namespace"]);
+        let name = text(&metadata["name"]);
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         let next = self.ips.len() + 1;
         let subnet = self.options.subnet;
-        let ip = self.ips.entry(text(&metadata["uid"]));
-        let ip = ip.or_insert_with(|| format!("10.244.{subnet}.{next}"));
+        let ip = self
+            .ips
+            .entry(text(&metadata["uid"]))
+            .or_insert_with(|| format!("10.244.{subnet}.{next}"));
         let response = match next_step(pod, ip, &host_ip(&self.options), &now_in_seconds()) {
             Step::Wait => return Ok(()),
             Step::Report(patch) => {

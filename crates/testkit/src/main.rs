@@ -89,7 +89,10 @@ fn main() -> ExitCode {
 
 /// Records or replays handshakes.
 fn run_handshakes(words: &[String]) -> Result<(), String> {
-    let (mut url, mut token, mut node, mut names) = (None, None, None, vec![]);
+    let mut url = None;
+    let mut token = None;
+    let mut node = None;
+    let mut names = vec![];
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} needs a value"));
@@ -180,7 +183,10 @@ impl Options {
             Some("replay") => false,
             _ => return Err("the first word must be `record` or `replay`; see --help".to_owned()),
         };
-        let (mut url, mut token, mut files, mut shown) = (None, None, vec![], 10);
+        let mut url = None;
+        let mut token = None;
+        let mut files = vec![];
+        let mut shown = 10;
         while let Some(word) = words.next() {
             let mut value = || words.next().cloned().ok_or(format!("{word} needs a value"));
             match word.as_str() {
@@ -236,7 +242,9 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
 
 /// Records or replays the files; returns the output and the number of failures.
 fn run(mut options: Options) -> Result<(String, usize), String> {
-    let (mut output, mut responses, mut failures) = (String::new(), 0, 0);
+    let mut output = String::new();
+    let mut responses = 0;
+    let mut failures = 0;
     for file in &options.files {
         let error = |why: String| format!("{}: {why}", file.display());
         let text = std::fs::read_to_string(file).map_err(|why| error(why.to_string()))?;

@@ -161,7 +161,8 @@ async fn accept(
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
-        let (tls, state) = (tls.clone(), state.clone());
+        let tls = tls.clone();
+        let state = state.clone();
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
             // A client that fails here sees it itself.

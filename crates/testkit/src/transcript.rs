@@ -167,7 +167,8 @@ impl Step {
         let Some((verb, path)) = rest.split_once(' ') else {
             return Some(Err("a request is a verb and a path".to_owned()));
         };
-        let (verb, path) = (verb.to_owned(), path.to_owned());
+        let verb = verb.to_owned();
+        let path = path.to_owned();
         Some(Ok(Step { line: number, role, verb, path, body: String::new(), want: vec![] }))
     }
 
@@ -292,7 +293,8 @@ fn run_case(
     ) -> Result<Vec<String>, String>,
 ) {
     let sent: String = case.iter().map(|step| format!("{} {}\n", step.path, step.body)).collect();
-    let (mut stored, mut is_ready) = (String::new(), true);
+    let mut stored = String::new();
+    let mut is_ready = true;
     for step in case {
         // After a failed preparation, only cleaning up makes sense.
         if !is_ready && step.role != Role::Last {

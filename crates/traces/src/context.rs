@@ -71,15 +71,18 @@ impl SpanContext {
     /// Parses the value of `traceparent`: `VERSION-TRACE-SPAN-FLAGS`, in lower-case hexadecimal digits.
     fn parse(text: &str) -> Option<SpanContext> {
         let mut parts = text.split('-');
-        let (version, trace, span, flags) =
-            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let version = parts.next()?;
+        let trace = parts.next()?;
+        let span = parts.next()?;
+        let flags = parts.next()?;
         let [version] = bytes(version)?;
         // Later versions may have more parts.
         if version == 0xff || (version == 0 && parts.next().is_some()) {
             return None;
         }
         let [flags] = bytes(flags)?;
-        let (trace_id, span_id) = (TraceId(bytes(trace)?), SpanId(bytes(span)?));
+        let trace_id = TraceId(bytes(trace)?);
+        let span_id = SpanId(bytes(span)?);
         let is_valid = trace_id != TraceId::default() && span_id != SpanId::default();
         is_valid.then(|| SpanContext {
             trace_id,

@@ -157,7 +157,9 @@ impl Sync<'_> {
         self.all.known().entry(self.key.clone()).or_default().history.begin(current, self.now);
         let min = self.scaler.int_at(&["spec", "minReplicas"]).unwrap_or(1);
         let max = self.scaler.int_at(&["spec", "maxReplicas"]).unwrap_or(1);
-        let (mut statuses, mut desired, mut why) = (vec![], current, String::new());
+        let mut statuses = vec![];
+        let mut desired = current;
+        let mut why = String::new();
         if current == 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
             self.set("ScalingActive", false, "ScalingDisabled", message);
@@ -193,7 +195,8 @@ impl Sync<'_> {
     /// Returns the scaled object and its Scale.
     async fn scale(&self) -> Result<(Target, Object), String> {
         let text = |name: &str| self.scaler.str_at(&["spec", "scaleTargetRef", name]);
-        let (kind, name) = (text("kind"), text("name"));
+        let kind = text("kind");
+        let name = text("name");
         let version = GroupVersion::parse(text("apiVersion"))
             .ok_or_else(|| format!("unexpected GroupVersion string: {}", text("apiVersion")))?;
         let registry = &self.all.client.registry;
@@ -203,8 +206,7 @@ impl Sync<'_> {
             kind_of.gvr.group == version.group
                 && kind_of.versions.iter().any(|schema| schema.gvk.kind == kind)
         };
-        let found = api.kinds().find(|one| of_group(one)).cloned();
-        let found = found.ok_or_else(|| {
+        let found = api.kinds().find(|one| of_group(one)).cloned().ok_or_else(|| {
             let group = &version.group;
             if group.is_empty() {
                 format!("no matches for kind {kind:?} in group \"\"")
@@ -213,8 +215,12 @@ impl Sync<'_> {
             }
         })?;
         let target = Target::of(&found, self.scaler.namespace(), name);
-        let scale = self.all.client.scale(&target).await;
-        let scale = scale.and_then(|scale| scale.ok_or_else(|| target.not_found()));
+        let scale = self
+            .all
+            .client
+            .scale(&target)
+            .await
+            .and_then(|scale| scale.ok_or_else(|| target.not_found()));
         scale.map(|scale| (target, scale)).map_err(|error| error.message.clone())
     }
 

@@ -58,7 +58,8 @@ impl Claims<'_> {
         objects: Vec<Object>,
         is_match: impl Fn(&Object) -> bool,
     ) -> Result<Vec<Object>, Failure> {
-        let (mut claimed, mut failed) = (vec![], None);
+        let mut claimed = vec![];
+        let mut failed = None;
         let mut may_adopt: Option<Result<(), Failure>> = None;
         for object in objects {
             let result = match decide(&object, self.owner, is_match(&object)) {
@@ -85,13 +86,15 @@ impl Claims<'_> {
 
     /// Reads the owner from the store: one that was deleted or replaced must not adopt.
     async fn check_owner(&self) -> Result<(), Failure> {
-        let (kind, name) = (self.owner.kind(), self.owner_target.key());
+        let kind = self.owner.kind();
+        let name = self.owner_target.key();
         let Some(fresh) = self.client.get(self.owner_target).await? else {
             return Err(self.owner_target.not_found());
         };
         let why = match fresh.deletion_timestamp() {
             _ if fresh.uid() != self.owner.uid() => {
-                let (got, wanted) = (fresh.uid(), self.owner.uid());
+                let got = fresh.uid();
+                let wanted = self.owner.uid();
                 format!("original {kind} {name} is gone: got uid {got}, wanted {wanted}")
             }
             Some(at) => format!("{name} has just been deleted at {at}"),

@@ -72,8 +72,10 @@ impl ControlLoop for CronJobs {
                     else {
                         continue;
                     };
-                    let owners = [affected.now, affected.before].into_iter().flatten();
-                    let owners = owners.filter(|owner| owner.kind == "CronJob");
+                    let owners = [affected.now, affected.before]
+                        .into_iter()
+                        .flatten()
+                        .filter(|owner| owner.kind == "CronJob");
                     queue.extend(owners.map(|owner| (entry.namespace().into(), owner.name)));
                 }
             }
@@ -112,7 +114,8 @@ impl CronJobs {
     /// Returns the wait until the next time of a schedule that was changed: times of the new one
     /// that have passed are not served.
     fn rescheduled(&self, kind: &Kind, old: &Entry, new: &Entry) -> Option<Duration> {
-        let (old, new) = (kind.decode(old).ok()?, kind.decode(new).ok()?);
+        let old = kind.decode(old).ok()?;
+        let new = kind.decode(new).ok()?;
         let facts = |cron: &Object| {
             ["schedule", "timeZone"].map(|name| Str::new(cron.str_at(&["spec", name])))
         };
@@ -378,7 +381,8 @@ impl CronSync<'_> {
                 self.warn("FailedGet", &format!("Get job: {}", error.message));
             })?;
             if !self.delete(&job).await {
-                let (namespace, name) = (job.namespace(), job.name());
+                let namespace = job.namespace();
+                let name = job.name();
                 return Err(Status::internal(format!("could not replace job {namespace}/{name}")));
             }
         }
@@ -398,8 +402,8 @@ fn new_job(cron: &Object, due: Timestamp) -> Object {
     job.set_meta("namespace", cron.namespace());
     let labels = template(&["metadata", "labels"]).filter(|labels| !labels.is_empty());
     labels.map(|labels| job.metadata_mut().insert("labels", labels));
-    let annotations = template(&["metadata", "annotations"]).filter(Value::is_map);
-    let annotations = annotations.unwrap_or_else(|| value!({}));
+    let annotations =
+        template(&["metadata", "annotations"]).filter(Value::is_map).unwrap_or_else(|| value!({}));
     job.metadata_mut().insert("annotations", annotations);
     let zone = schedule::zone(cron.str_at(&["spec", "timeZone"]));
     let at = schedule::format_in(&zone.unwrap_or(jiff::tz::TimeZone::UTC), due);
@@ -419,8 +423,11 @@ fn http_date(time: Timestamp) -> String {
     let weekday = DAYS[of(time.seconds.div_euclid(86_400).rem_euclid(7))];
     let month = MONTHS[of(date.month - 1) % 12];
     let second = time.seconds.rem_euclid(86_400);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let (day, year) = (date.day, date.year);
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
+    let day = date.day;
+    let year = date.year;
     format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} UTC")
 }
 

@@ -73,8 +73,10 @@ impl ControlLoop for DaemonSets {
                         self.queue_all(queue);
                     }
                     "nodes" => {
-                        let nodes = all.range("", "").filter_map(|one| Node::read(kind, one));
-                        let nodes = nodes.map(|node| (node.name.clone(), Arc::new(node)));
+                        let nodes = all
+                            .range("", "")
+                            .filter_map(|one| Node::read(kind, one))
+                            .map(|node| (node.name.clone(), Arc::new(node)));
                         *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) =
                             nodes.collect();
                         self.queue_all(queue);

@@ -79,8 +79,8 @@ pub(crate) fn queue_all(registry: &Registry, kind: Option<Arc<Kind>>, queue: &mu
 impl Affected {
     /// Queues the controllers of the object that have a kind (`ReplicaSet`).
     pub fn queue_owners(&self, kind: &str, namespace: &str, queue: &mut Queue<Name>) {
-        let owners = [&self.now, &self.before].into_iter().flatten();
-        let owners = owners.filter(|owner| owner.kind == kind);
+        let owners =
+            [&self.now, &self.before].into_iter().flatten().filter(|owner| owner.kind == kind);
         queue.extend(owners.map(|owner| (namespace.into(), owner.name.clone())));
     }
 
@@ -148,7 +148,8 @@ impl Dependents {
         let metadata = Metadata::of(entry);
         let now = metadata.controller();
         let uid = now.as_ref().map(|one| one.uid.as_str());
-        let (namespace, name) = (entry.namespace(), entry.name());
+        let namespace = entry.namespace();
+        let name = entry.name();
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let mut affected = Affected::default();
         if let Some(old) = previous {
@@ -174,7 +175,8 @@ impl Dependents {
     /// Records an object that this process has written.
     pub fn put(&self, object: &Object) {
         let uid = object.controller().and_then(|controller| controller.str_at(&["uid"]));
-        let (namespace, name) = (object.namespace(), object.name());
+        let namespace = object.namespace();
+        let name = object.name();
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if uid.is_some() {
             index.remove(namespace, name, object.uid(), None);

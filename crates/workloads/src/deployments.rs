@@ -31,7 +31,8 @@ use std::time::Duration;
 pub(crate) async fn run(context: Context) {
     let client = Client::new(&context.registry, "deployment-controller");
     let control = PodControl::new(client, "deployment-controller");
-    let (sets, pods) = (Dependents::default(), Dependents::default());
+    let sets = Dependents::default();
+    let pods = Dependents::default();
     control_loop::run(&context.registry, Deployments { control, sets, pods }).await;
 }
 
@@ -126,8 +127,11 @@ impl Deployments {
     fn queue_owner_of_set(&self, affected: &Affected, namespace: &str, queue: &mut Queue<Name>) {
         let registry = &self.control.client.registry;
         let Some(kinds) = Kinds::of(&self.control.client) else { return };
-        let set = affected.now.as_ref().filter(|owner| owner.kind == "ReplicaSet");
-        let set = set.and_then(|owner| registry.cached(&kinds.sets, namespace, &owner.name));
+        let set = affected
+            .now
+            .as_ref()
+            .filter(|owner| owner.kind == "ReplicaSet")
+            .and_then(|owner| registry.cached(&kinds.sets, namespace, &owner.name));
         let owner = set.and_then(|set| Metadata::of(&set).controller());
         let Some(owner) = owner.filter(|owner| owner.kind == "Deployment") else { return };
         let deployment = stored::read(registry, &kinds.deployments, namespace, &owner.name);
@@ -148,10 +152,11 @@ impl Deployments {
             self.refuse(&kinds, &deployment).await?;
             return Ok(None);
         }
-        let selector = Selector::from_object(deployment.at(&["spec", "selector"]));
-        let selector = selector.map_err(Status::internal)?;
+        let selector = Selector::from_object(deployment.at(&["spec", "selector"]))
+            .map_err(Status::internal)?;
         let sets = self.sets.candidates(&client.registry, &kinds.sets, &deployment, &selector)?;
-        let (namespace, name) = (deployment.namespace(), deployment.name());
+        let namespace = deployment.namespace();
+        let name = deployment.name();
         let owner_target = Target::of(&kinds.deployments, namespace, name);
         let claims =
             Claims { client, owner: &deployment, owner_target: &owner_target, finalizers: &[] };

@@ -50,8 +50,8 @@ impl ControlLoop for EphemeralVolumes {
                 // A claim that a pod still needs is created again.
                 InformerEvent::Deleted { kind, entry } if kind.gvr.resource != "pods" => {
                     let claim = kind.decode(entry).unwrap_or_default();
-                    let owner = claim.controller();
-                    let owner = owner.filter(|owner| owner.str_at(&["kind"]) == Some("Pod"));
+                    let owner =
+                        claim.controller().filter(|owner| owner.str_at(&["kind"]) == Some("Pod"));
                     let name = owner.and_then(|owner| owner.str_at(&["name"]));
                     queue.extend(name.map(|name| (entry.namespace().into(), name.into())));
                 }
@@ -94,7 +94,8 @@ impl EphemeralVolumes {
             if owner == Some(pod.uid()) {
                 return Ok(());
             }
-            let (namespace, pod) = (pod.namespace(), pod.name());
+            let namespace = pod.namespace();
+            let pod = pod.name();
             return Err(Status::internal(format!(
                 "PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"
             )));

@@ -78,8 +78,11 @@ pub(crate) fn new_revision(parent: &Object, number: i64, collisions: i64) -> Obj
     let template = parent.at(&["spec", "template"]).cloned().unwrap_or_default();
     let data = data_for(&template);
     let hash = template_hash::of_data(data.as_bytes(), collisions);
-    let labels = template.at(&["metadata", "labels"]).and_then(Value::as_object);
-    let mut labels = labels.cloned().unwrap_or_default();
+    let mut labels = template
+        .at(&["metadata", "labels"])
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     labels.insert(HASH_LABEL, hash.as_str());
     revision(parent, &name(parent.name(), &hash), labels, data, number)
 }

@@ -183,9 +183,12 @@ impl Jobs {
             if text("kind") != "Job" || text("apiVersion") != "batch/v1" {
                 return Ok(None);
             }
-            let job = client.registry.cached(&jobs, namespace, text("name"));
-            let job = job.map(|entry| jobs.decode(&entry)).transpose()?;
-            let job = job.filter(|job| job.uid() == text("uid"));
+            let job = client
+                .registry
+                .cached(&jobs, namespace, text("name"))
+                .map(|entry| jobs.decode(&entry))
+                .transpose()?
+                .filter(|job| job.uid() == text("uid"));
             if job.is_some_and(|job| !is_managed(&job) || !status::is_finished(&job)) {
                 return Ok(None);
             }
@@ -242,8 +245,12 @@ impl Jobs {
             Claims { client, owner: &job, owner_target: &target, finalizers: &[FINALIZER] };
         let selector = selector_of(&job);
         let candidates = self.pods.candidates(&client.registry, &pods, &job, &selector)?;
-        let owned = claims.claim(&pods, candidates, |pod| selector.matches_object(pod)).await?;
-        let owned = owned.into_iter().map(|pod| JobPod::new(pod, &spec)).collect();
+        let owned = claims
+            .claim(&pods, candidates, |pod| selector.matches_object(pod))
+            .await?
+            .into_iter()
+            .map(|pod| JobPod::new(pod, &spec))
+            .collect();
         let failures = self.known_failures().get(&key).copied().unwrap_or_default();
         let is_deleted = job.deletion_timestamp().is_some();
         let facts = (spec, Status::of(&job));

@@ -156,7 +156,8 @@ impl NodeLifecycle {
 
     fn observe_node(&self, kind: &Kind, entry: &Entry, queue: &mut Queue<Key>) {
         let Ok(node) = kind.decode(entry) else { return };
-        let (name, now) = (Str::new(entry.name()), self.client.now());
+        let name = Str::new(entry.name());
+        let now = self.client.now();
         let mut known = self.known();
         let before = known.nodes.get(&name);
         let health = Health::of(&node, before, now);
@@ -194,7 +195,8 @@ impl NodeLifecycle {
         }
         let Ok(lease) = kind.decode(entry) else { return };
         let renewed = lease.str_at(&["spec", "renewTime"]);
-        let (name, now) = (entry.name(), self.client.now());
+        let name = entry.name();
+        let now = self.client.now();
         let mut known = self.known();
         // Times of one form order like their texts.
         if known.renewals.get(name).is_none_or(|before| before.as_str() < renewed) {
@@ -321,7 +323,8 @@ impl NodeLifecycle {
     fn look(&self, now: Timestamp) -> (Vec<Str>, Finding, Vec<Str>) {
         let mut known = self.known();
         let Known { nodes, zones, .. } = &mut *known;
-        let (mut silent, mut swapped) = (vec![], vec![]);
+        let mut silent = vec![];
+        let mut swapped = vec![];
         let mut by_zone: BTreeMap<Str, Vec<bool>> = BTreeMap::new();
         for (name, health) in nodes.iter() {
             let is_silent =

@@ -100,10 +100,12 @@ impl NodeAffinity {
     /// Reads what pods with a spec ask.
     pub fn of_spec(spec: &Value) -> NodeAffinity {
         let affinity = |field: &str| spec.at(&["affinity", "nodeAffinity", field]);
-        let selector = spec.get("nodeSelector").and_then(Value::as_object);
-        let selector = selector.into_iter().flat_map(Map::iter);
-        let preferred = affinity("preferredDuringSchedulingIgnoredDuringExecution");
-        let preferred = preferred.and_then(Value::as_array).unwrap_or_default().iter();
+        let selector =
+            spec.get("nodeSelector").and_then(Value::as_object).into_iter().flat_map(Map::iter);
+        let preferred = affinity("preferredDuringSchedulingIgnoredDuringExecution")
+            .and_then(Value::as_array)
+            .unwrap_or_default()
+            .iter();
         NodeAffinity {
             selector: selector
                 .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().into()))

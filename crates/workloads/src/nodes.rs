@@ -222,7 +222,8 @@ impl Nodes {
     /// Creates a node, or brings its status up to date.
     async fn sync_node(&self, name: &str) -> Result<Option<Duration>, Failure> {
         let Some(kind) = self.registry.kind("", "nodes") else { return Ok(FOREVER) };
-        let (target, client) = (Target::of(&kind, "", name), self.client_of(name));
+        let target = Target::of(&kind, "", name);
+        let client = self.client_of(name);
         let now = client.now();
         let Some(entry) = self.registry.cached(&kind, "", name) else {
             let is_wanted = node::names(&self.simulation).any(|wanted| wanted == name);
@@ -268,7 +269,8 @@ impl Nodes {
         let rejection = self.rejection(&facts, &key, &object);
         let node = NodeView { facts: &facts, needs: &needs, rejection: rejection.as_ref() };
         let outcome = self.step(&key, &node, &object);
-        let (target, client) = (Target::of(&kind, &key.0, &key.1), self.client_of(&facts.name));
+        let target = Target::of(&kind, &key.0, &key.1);
+        let client = self.client_of(&facts.name);
         if outcome.status.is_some() {
             self.state().remember(&key, &outcome.started);
             match self.write_status(&client, &target, &node, &object).await {
@@ -344,7 +346,8 @@ impl Nodes {
             return None;
         }
         let was_accepted = !pod.str_at(&["status", "startTime"]).is_empty();
-        let (name, labels) = (&facts.node.name, &facts.node.labels);
+        let name = &facts.node.name;
+        let labels = &facts.node.labels;
         if !was_accepted && !NodeAffinity::of(pod).matches(name, labels) {
             return Some(Rejection {
                 reason: "NodeAffinity".to_owned(),

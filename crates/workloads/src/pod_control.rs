@@ -34,8 +34,8 @@ impl PodControl {
         if !is_labelled {
             return Err(Status::internal("unable to create pods, no labels"));
         }
-        let kind = self.client.kind("", "pods");
-        let kind = kind.ok_or_else(|| Status::internal("pods are not served"))?;
+        let kind =
+            self.client.kind("", "pods").ok_or_else(|| Status::internal("pods are not served"))?;
         let target = Target::of(&kind, owner.namespace(), pod.name());
         match self.client.create(&target, pod).await {
             Ok(pod) => {

@@ -190,8 +190,10 @@ fn restarts(pod: &Object) -> (i64, i64) {
         .collect();
     let count = |one: &Value| one.int_at(&["restartCount"]).unwrap_or(0);
     let containers = pod.array_at(&["status", "containerStatuses"]).iter().map(count);
-    let init = pod.array_at(&["status", "initContainerStatuses"]).iter();
-    let init = init.filter(|one| sidecars.contains(&one.str_at(&["name"]).unwrap_or_default()));
+    let init = pod
+        .array_at(&["status", "initContainerStatuses"])
+        .iter()
+        .filter(|one| sidecars.contains(&one.str_at(&["name"]).unwrap_or_default()));
     (containers.max().unwrap_or(0), init.map(count).max().unwrap_or(0))
 }
 

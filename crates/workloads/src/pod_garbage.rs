@@ -163,7 +163,8 @@ impl PodGarbage {
                 status.insert("observedGeneration", generation);
             }
             if is_orphan {
-                let (reason, message) = ("DeletionByPodGC", "PodGC: node no longer exists");
+                let reason = "DeletionByPodGC";
+                let message = "PodGC: node no longer exists";
                 let now = self.client.now();
                 pod_status::set_disruption_target(&mut pod, reason, message, now);
             }

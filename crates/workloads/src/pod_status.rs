@@ -53,8 +53,11 @@ fn changes(before: &Object, after: &Object) -> Option<Map> {
         }
         changes.insert(name.clone(), new.clone());
         if name == "conditions" {
-            let types = new.as_array().into_iter().flatten();
-            let types = types.filter_map(|one| Some(value!({"type": (one.str_at(&["type"])?)})));
+            let types = new
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|one| Some(value!({"type": (one.str_at(&["type"])?)})));
             changes.insert("$setElementOrder/conditions", types.collect::<Vec<_>>());
         }
     }

@@ -16,7 +16,8 @@ fn mix(number: u64) -> u64 {
 
 /// Returns `digits` hexadecimal digits for a text.
 pub fn hex(text: &str, digits: usize) -> String {
-    let (mut seed, mut hex) = (of_text(text), String::with_capacity(digits + 16));
+    let mut seed = of_text(text);
+    let mut hex = String::with_capacity(digits + 16);
     while hex.len() < digits {
         seed = mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
         hex.push_str(&format!("{seed:016x}"));

@@ -198,7 +198,8 @@ impl<R: Replicas> Controller<R> {
     async fn create(&self, owner: &Object, count: usize) -> Result<(), Failure> {
         let template = owner.at(&["spec", "template"]).cloned().unwrap_or_default();
         let pod = pod_from_template(&template, owner);
-        let (mut left, mut batch) = (count, 1);
+        let mut left = count;
+        let mut batch = 1;
         while left > 0 {
             batch = batch.min(left);
             let creations = (0..batch).map(|_| self.pods.create(owner, pod.clone()));

@@ -288,10 +288,10 @@ impl ResourceClaims {
             );
             return Err(Status::new(Reason::NotFound, why));
         };
-        let created = self.client.create(target, new_claim(pod, name, &found)).await;
-        let created = created.map_err(|error| {
-            Status::new(error.reason, format!("create ResourceClaim : {}", error.message))
-        })?;
+        let created =
+            self.client.create(target, new_claim(pod, name, &found)).await.map_err(|error| {
+                Status::new(error.reason, format!("create ResourceClaim : {}", error.message))
+            })?;
         self.owned.put(&created);
         Ok(Some(created.name().into()))
     }

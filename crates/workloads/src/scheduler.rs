@@ -181,10 +181,14 @@ impl Scheduler {
             let chosen = (pod.key.clone(), allocation.clone());
             self.cluster.devices.chosen.insert(claim.clone(), chosen);
         }
-        let (client, pod) = (self.client.clone(), pod.clone());
+        let client = self.client.clone();
+        let pod = pod.clone();
         self.writes.spawn(async move {
-            let claims = pod.wishes.as_ref().and_then(|wishes| wishes.device_claims.clone());
-            let claims = claims.unwrap_or_default();
+            let claims = pod
+                .wishes
+                .as_ref()
+                .and_then(|wishes| wishes.device_claims.clone())
+                .unwrap_or_default();
             if let Err(error) = writes::reserve_devices(&client, &pod, &claims, &devices).await {
                 return Written::Failed(pod, error);
             }
@@ -209,11 +213,13 @@ impl Scheduler {
             self.cluster.nominate(pod, node);
         }
         let report = Report { reason: "Unschedulable", message: why.message, nominated };
-        let (client, pod) = (self.client.clone(), pod.clone());
+        let client = self.client.clone();
+        let pod = pod.clone();
         self.writes.spawn(async move {
             let mut written = writes::report(&client, &pod, &report).await;
             if let (Ok(()), Some(preemption)) = (&written, &why.preemption) {
-                let (node, victims) = (&preemption.node, &preemption.victims);
+                let node = &preemption.node;
+                let victims = &preemption.victims;
                 written = writes::preempt(&client, &pod, node, victims).await;
             }
             match written {
@@ -240,8 +246,12 @@ impl Scheduler {
     /// Binds pods whose volumes have been bound.
     fn bind_waiting(&mut self) {
         let volumes = &self.cluster.volumes;
-        let ready = self.waiting.iter().filter(|(_, (pod, _))| volumes.are_bound(pod));
-        let ready: Vec<PodKey> = ready.map(|(key, _)| key.clone()).collect();
+        let ready: Vec<PodKey> = self
+            .waiting
+            .iter()
+            .filter(|(_, (pod, _))| volumes.are_bound(pod))
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in ready {
             let Some((pod, node)) = self.waiting.remove(&key) else { continue };
             let client = self.client.clone();

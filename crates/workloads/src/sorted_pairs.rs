@@ -4,8 +4,8 @@ use keelson_meta::{Object, Str};
 
 /// Returns the labels of an object, sorted by key.
 pub fn labels_of(object: &Object) -> Vec<(Str, Str)> {
-    let labels = object.meta_map("labels").map(|(key, text)| (Str::new(key), Str::new(text)));
-    let mut labels: Vec<(Str, Str)> = labels.collect();
+    let mut labels: Vec<(Str, Str)> =
+        object.meta_map("labels").map(|(key, text)| (Str::new(key), Str::new(text))).collect();
     labels.sort_unstable();
     labels
 }

@@ -50,7 +50,8 @@ pub(crate) async fn run(
     }
     let client = client(registry);
     let events = Recorder::new(&client, COMPONENT);
-    let (progress, powered) = (Mutex::default(), Mutex::default());
+    let progress = Mutex::default();
+    let powered = Mutex::default();
     let player = Player { client, events, rules, nodes, started, progress, powered };
     control_loop::run(registry, player).await;
 }
@@ -187,7 +188,8 @@ impl Player {
     /// not simulated or has no power.
     fn facts(&self, kind: &Kind, object: &Object) -> Result<Option<TemplateFacts>, Failure> {
         let registry = &self.client.registry;
-        let (now, random) = (self.client.now(), registry.clock.random());
+        let now = self.client.now();
+        let random = registry.clock.random();
         let mut facts =
             TemplateFacts { now, started: self.started, random, ..TemplateFacts::default() };
         let is_pod = is_core(kind, "Pod");
@@ -226,14 +228,15 @@ impl Player {
         if let Some(known) = known.filter(|known| known.version == object.resource_version()) {
             return known.clone();
         }
-        let (now, random) = (self.client.now(), self.client.registry.clock.random());
+        let now = self.client.now();
+        let random = self.client.registry.clock.random();
         let half = |from: usize| {
             random[from..from + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
         };
         let rules = self.rules.of(&kind.gvr.group, &kind.storage.gvk.kind);
         let rule = choice::choose(rules, object, half(0));
-        let delay = rule.as_ref().map(|rule| choice::delay(rule, object, now, half(8)));
-        let delay = delay.unwrap_or_default();
+        let delay =
+            rule.as_ref().map(|rule| choice::delay(rule, object, now, half(8))).unwrap_or_default();
         let mut quick_plays = known.map_or(0, |known| known.quick_plays) + 1;
         if delay.0 > 0 || rule.is_none() {
             quick_plays = 0;

@@ -20,7 +20,8 @@ async fn run_both(context: &crate::Context, stages: &StageBook, shared: &nodes::
     let mut changed = stages.subscribe();
     loop {
         let rules = changed.borrow_and_update().clone();
-        let (has_nodes, has_pods) = (rules.decide("", "Node"), rules.decide("", "Pod"));
+        let has_nodes = rules.decide("", "Node");
+        let has_pods = rules.decide("", "Pod");
         let state = shared.state.clone();
         tokio::select! {
             () = nodes::run(context, shared, has_nodes, has_pods) => return,

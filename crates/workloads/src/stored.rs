@@ -121,9 +121,10 @@ pub(crate) fn set_condition(object: &mut Object, mut condition: Map, now: Timest
     let Some(conditions) = conditions.as_array_mut() else { return };
     let is_it = |one: &Value| one.get("type") == condition.get("type");
     let known = conditions.iter().position(is_it);
-    let since = known.map(|known| &conditions[known]);
-    let since = since.filter(|known| known.get("status") == condition.get("status"));
-    let since = since.and_then(|known| known.get("lastTransitionTime").cloned());
+    let since = known
+        .map(|known| &conditions[known])
+        .filter(|known| known.get("status") == condition.get("status"))
+        .and_then(|known| known.get("lastTransitionTime").cloned());
     condition.insert("lastTransitionTime", since.unwrap_or_else(|| now.text().into()));
     match known {
         Some(known) => conditions[known] = condition.into(),

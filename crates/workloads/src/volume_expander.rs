@@ -58,8 +58,13 @@ impl ControlLoop for VolumeExpander {
             return Ok(None);
         };
         let volume = claim.str_at(&["spec", "volumeName"]);
-        let volume = self.client.registry.cached(&volumes, "", volume);
-        let volume = volume.map(|entry| volumes.decode(&entry)).transpose()?.unwrap_or_default();
+        let volume = self
+            .client
+            .registry
+            .cached(&volumes, "", volume)
+            .map(|entry| volumes.decode(&entry))
+            .transpose()?
+            .unwrap_or_default();
         if volume.str_at(&["spec", "claimRef", "uid"]) != claim.uid() {
             return Ok(None);
         }

@@ -202,8 +202,12 @@ impl Volumes {
         if uid.is_empty() {
             return self.set_volume_phase(&target, volume, "Available", "").await.map(drop);
         }
-        let claim = self.client.registry.cached(&claims, text("namespace"), text("name"));
-        let claim = claim.map(|entry| claims.decode(&entry)).transpose()?;
+        let claim = self
+            .client
+            .registry
+            .cached(&claims, text("namespace"), text("name"))
+            .map(|entry| claims.decode(&entry))
+            .transpose()?;
         let Some(claim) = claim.filter(|claim| claim.uid() == uid) else {
             return self.release(&target, volume).await;
         };

@@ -85,7 +85,8 @@ type Members<'a> = HashMap<(String, &'a str), (&'a str, Vec<&'a str>)>;
 /// Parses the members in `types.txt`.
 fn parse_members(types: &str) -> Members<'_> {
     let mut out = Members::new();
-    let (mut package, mut current) = ("", String::new());
+    let mut package = "";
+    let mut current = String::new();
     for line in types.lines() {
         if let Some(name) = line.strip_prefix("package ") {
             package = name;
@@ -94,7 +95,8 @@ fn parse_members(types: &str) -> Members<'_> {
             current = format!("{package}.{name}");
         } else if let Some(member) = line.strip_prefix("  ") {
             let mut words = member.split_ascii_whitespace();
-            let (name, kind) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+            let name = words.next().unwrap_or_default();
+            let kind = words.nth(1).unwrap_or_default();
             out.insert((current.clone(), name), (kind, words.collect()));
         }
     }

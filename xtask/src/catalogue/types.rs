@@ -128,7 +128,9 @@ impl<'a> Block<'a> {
             writeln!(out, " inline {inlined}")?;
         }
         let width = |i: usize| self.lines.iter().map(|l| l[i].len()).max().unwrap_or(0);
-        let (a, b, c) = (width(0), width(1), width(2));
+        let a = width(0);
+        let b = width(1);
+        let c = width(2);
         for [name, tag, kind, flags] in &self.lines {
             let line = format!("  {name:a$} {tag:>b$} {kind:c$} {flags}");
             writeln!(out, "{}", line.trim_end())?;
@@ -137,8 +139,12 @@ impl<'a> Block<'a> {
     }
 
     fn kinds(&self, out: &mut String) -> Result<()> {
-        let kinds = self.schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
-        let kinds = kinds.map(Vec::as_slice).unwrap_or_default();
+        let kinds = self
+            .schema
+            .get("x-kubernetes-group-version-kind")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let text = |kind: &Value, name: &str| {
             kind.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
@@ -147,7 +153,8 @@ impl<'a> Block<'a> {
             return Ok(());
         }
         for kind in kinds {
-            let (group, version) = (text(kind, "group"), text(kind, "version"));
+            let group = text(kind, "group");
+            let version = text(kind, "version");
             writeln!(out, " kind {group}/{version} {}", text(kind, "kind"))?;
         }
         Ok(())
@@ -337,8 +344,9 @@ fn presence(
     let is_in = |set: fn(&Facts) -> &std::collections::HashSet<String>| {
         facts.is_some_and(|facts| set(facts).contains(name))
     };
-    let (pointer, value, always) =
-        (is_in(|f| &f.pointer), is_in(|f| &f.value), is_in(|f| &f.always));
+    let pointer = is_in(|f| &f.pointer);
+    let value = is_in(|f| &f.value);
+    let always = is_in(|f| &f.always);
     let scalar = matches!(
         kind,
         "bool" | "int32" | "int64" | "double" | "quantity" | "duration" | "intorstring"
@@ -403,8 +411,13 @@ fn merge_flags(schema: &Value, flags: &mut Vec<String>) {
     let text = |name: &str| schema.get(name).and_then(Value::as_str);
     match text("x-kubernetes-list-type") {
         Some("map") => {
-            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-            let keys: Vec<&str> = keys.into_iter().flatten().filter_map(Value::as_str).collect();
+            let keys: Vec<&str> = schema
+                .get("x-kubernetes-list-map-keys")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
             flags.push(format!("listmap={}", keys.join(",")));
         }
         Some(kind) => flags.push(kind.to_owned()),

@@ -86,8 +86,13 @@ impl Sources<'_> {
         if let Some((group, version)) = group_version.split_once('/') {
             return Ok(vec![json!({"group": group, "version": version, "kind": kind})]);
         }
-        let all = self.served.get(EVERYWHERE).and_then(|schema| schema.get(KINDS));
-        let mut all = all.and_then(Value::as_array).context("no group versions")?.clone();
+        let mut all = self
+            .served
+            .get(EVERYWHERE)
+            .and_then(|schema| schema.get(KINDS))
+            .and_then(Value::as_array)
+            .context("no group versions")?
+            .clone();
         for group_version_kind in &mut all {
             group_version_kind["kind"] = kind.into();
         }
@@ -148,8 +153,12 @@ impl Sources<'_> {
                     schema.as_object_mut().context("an object")?.remove("default");
                 }
             }
-            let required = out.sibling.and_then(|sibling| sibling.get("required"));
-            let required = required.and_then(Value::as_array).into_iter().flatten();
+            let required = out
+                .sibling
+                .and_then(|sibling| sibling.get("required"))
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
             if !is_supplemented && required.into_iter().any(|other| *other == *member) {
                 out.required.push(member.clone());
             }

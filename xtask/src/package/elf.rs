@@ -44,7 +44,8 @@ impl Elf {
         let segments = headers.segments()?;
         let has_loader = segments.iter().any(|segment| segment.kind == SEGMENT_INTERPRETER);
         let dynamic = segments.iter().find(|segment| segment.kind == SEGMENT_DYNAMIC);
-        let (mut needs_libraries, mut glibc) = (false, None);
+        let mut needs_libraries = false;
+        let mut glibc = None;
         if let Some(dynamic) = dynamic {
             let entries = headers.dynamic_entries(dynamic)?;
             needs_libraries = entries.iter().any(|(tag, _)| *tag == TAG_NEEDED);
@@ -91,7 +92,9 @@ impl<'a> Headers<'a> {
     }
 
     fn segments(&self) -> Result<Vec<Segment>> {
-        let (table, size, count) = (self.number(32, 8)?, self.number(54, 2)?, self.number(56, 2)?);
+        let table = self.number(32, 8)?;
+        let size = self.number(54, 2)?;
+        let count = self.number(56, 2)?;
         let segments = (0..count).map(|index| {
             let at = table.checked_add(index * size).context("it is damaged")?;
             let field = |offset: u64, bytes: u64| {

@@ -29,10 +29,14 @@ pub fn metadata() -> Result<Value> {
 pub fn document(metadata: &Value, lock: &str) -> Result<String> {
     let packages = by_id(&metadata["packages"]);
     let nodes = by_id(&metadata["resolve"]["nodes"]);
-    let root = packages.values().find(|package| package["name"] == PROGRAM);
-    let root = root.and_then(|package| package["id"].as_str()).context("no package keelson")?;
+    let root = packages
+        .values()
+        .find(|package| package["name"] == PROGRAM)
+        .and_then(|package| package["id"].as_str())
+        .context("no package keelson")?;
     let hashes = hashes(lock);
-    let (mut components, mut dependencies) = (vec![], vec![]);
+    let mut components = vec![];
+    let mut dependencies = vec![];
     let mut seen = BTreeSet::from([root]);
     let mut waiting = vec![root];
     while let Some(id) = waiting.pop() {
@@ -116,7 +120,8 @@ fn is_macro(package: &Value) -> bool {
 
 fn component(package: &Value, hashes: &BTreeMap<(&str, &str), &str>) -> Value {
     let text = |key: &str| package[key].as_str().unwrap_or_default();
-    let (name, version) = (text("name"), text("version"));
+    let name = text("name");
+    let version = text("version");
     let mut component = json!({
         "type": "library", "bom-ref": reference(Some(package)), "name": name, "version": version,
     });

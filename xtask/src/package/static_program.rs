@@ -73,11 +73,13 @@ pub fn check() -> Result<()> {
     let program = folder.path().join(PROGRAM);
     let built = super::target_folder().join("debug").join(PROGRAM);
     commands::run(Command::new("strip").arg("-o").arg(&program).arg(built))?;
-    let arguments = ["static", "--program", &program.to_string_lossy(), "--out"];
-    let arguments = arguments.into_iter().map(str::to_owned);
+    let program = program.to_string_lossy();
+    let arguments = ["static", "--program", &program, "--out"].into_iter().map(str::to_owned);
     super::run(&arguments.chain([out.to_string_lossy().into_owned()]).collect::<Vec<_>>())?;
-    let archive = fs::read_dir(&out)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let archive = archive.into_iter().find(|path| path.extension().is_some_and(|e| e == "gz"));
+    let archive = fs::read_dir(&out)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|e| e == "gz"));
     let root = folder.path().join("root");
     // What every container has of /dev; the program takes its randomness from there.
     fs::create_dir_all(root.join("dev")).context("/dev")?;

@@ -27,7 +27,8 @@ pub fn families(text: &str, problems: &mut Vec<String>) -> Vec<Family> {
     let mut families: Vec<Family> = vec![];
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
         if let Some((name, title)) = line.strip_prefix("## ").and_then(|l| l.split_once(": ")) {
-            let (name, title) = (name.to_owned(), title.to_owned());
+            let name = name.to_owned();
+            let title = title.to_owned();
             families.push(Family { name, title, requirements: vec![] });
             continue;
         }

@@ -93,8 +93,8 @@ impl Crate {
     fn sibling_uses(&self) -> Uses {
         let mut sibling_uses = Uses::new();
         for (user, used) in self.uses() {
-            let (user, used): (Vec<&str>, Vec<&str>) =
-                (user.split("::").collect(), used.split("::").collect());
+            let user: Vec<&str> = user.split("::").collect();
+            let used: Vec<&str> = used.split("::").collect();
             let same = user.iter().zip(&used).take_while(|(one, other)| one == other).count();
             if same < user.len() && same < used.len() {
                 let user = user[..=same].join("::");
@@ -113,11 +113,14 @@ impl Crate {
             let paths = declared.chain(self.paths(name, tokens));
             let used = paths.filter_map(|path| self.resolve(self.absolute(name, &path)?));
             // `self.method(`, and `registry.method(` for a method of the type `Registry`.
-            let called = tokens.windows(4).filter(|four| four[1] == "." && four[3] == "(");
-            let called = called.filter_map(|four| {
-                let (type_name, module) = methods.get(&four[2])?;
-                (four[0] == "self" || four[0] == type_name.to_lowercase()).then(|| module.clone())
-            });
+            let called = tokens
+                .windows(4)
+                .filter(|four| four[1] == "." && four[3] == "(")
+                .filter_map(|four| {
+                    let (type_name, module) = methods.get(&four[2])?;
+                    (four[0] == "self" || four[0] == type_name.to_lowercase())
+                        .then(|| module.clone())
+                });
             uses.extend(used.chain(called).map(|used| (name.clone(), used)));
         }
         uses.retain(|(user, used)| !user.is_empty() && !used.is_empty());
@@ -133,8 +136,8 @@ impl Crate {
             let is_path = is_start && tokens.get(at + 1).is_some_and(|next| next == "::");
             if is_path && (is_root || self.tokens.contains_key(&join(name, token))) {
                 let rest = tokens[at..].chunks(2);
-                let path = rest.map_while(|pair| Some(pair).filter(|_| is_word(&pair[0])));
-                let mut path: Vec<String> = path
+                let mut path: Vec<String> = rest
+                    .map_while(|pair| Some(pair).filter(|_| is_word(&pair[0])))
                     .scan(true, |continues, pair| {
                         let word = continues.then(|| pair[0].clone());
                         *continues = pair.get(1).is_some_and(|next| next == "::");
@@ -240,11 +243,13 @@ fn inherent_methods(tokens: &[String]) -> Vec<(&str, Vec<&str>)> {
             depth == 0 && is_word(token)
         });
         let mut depth = 0;
-        let body = tokens[start + open..].iter().take_while(|token| {
-            depth += i32::from(*token == "{") - i32::from(*token == "}");
-            depth > 0
-        });
-        let body: Vec<&String> = body.collect();
+        let body: Vec<&String> = tokens[start + open..]
+            .iter()
+            .take_while(|token| {
+                depth += i32::from(*token == "{") - i32::from(*token == "}");
+                depth > 0
+            })
+            .collect();
         let methods = body.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].as_str());
         found.extend(type_name.map(|name| (name.as_str(), methods.collect())));
     }
@@ -281,7 +286,8 @@ fn expand_use_tree(tokens: &[String], before: &[String], out: &mut Vec<(Vec<Stri
     };
     let stem = tokens[..open].iter().filter(|token| is_word(token)).cloned();
     let stem: Vec<String> = before.iter().cloned().chain(stem).collect();
-    let (mut depth, mut start) = (0, open + 1);
+    let mut depth = 0;
+    let mut start = open + 1;
     for at in open..tokens.len() {
         match tokens[at].as_str() {
             "{" => depth += 1,

@@ -29,7 +29,8 @@ impl Credentials {
     pub(super) fn read(config: &Value) -> Result<Credentials, String> {
         const KINDS: [&str; 2] = ["WebhookAdmissionConfiguration", "WebhookAdmission"];
         check_fields(config, &["kind", "apiVersion", "kubeConfigFile"])?;
-        let (kind, version) = (text(config, "kind"), text(config, "apiVersion"));
+        let kind = text(config, "kind");
+        let version = text(config, "apiVersion");
         if !KINDS.contains(&kind) || !version.starts_with("apiserver.config.k8s.io/") {
             return Err(format!("{kind:?} of {version:?} is no {}", KINDS[0]));
         }

@@ -58,8 +58,7 @@ impl EventLimits {
             check_fields(limit, &["type", "qps", "burst", "cacheSize"])?;
             let all = [By::Server, By::Namespace, By::User, By::SourceAndObject];
             let asked = text(limit, "type");
-            let by = all.into_iter().find(|by| by.name() == asked);
-            let by = by.ok_or_else(|| {
+            let by = all.into_iter().find(|by| by.name() == asked).ok_or_else(|| {
                 format!("limits[{place}].type: {asked:?} is none of Server, Namespace, User, SourceAndObject")
             })?;
             let positive = |name: &str| {

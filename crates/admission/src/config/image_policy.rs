@@ -39,7 +39,8 @@ impl ImagePolicyConfig {
         };
         let seconds = Duration::from_secs;
         let ttl = |name, default| duration(own, name, seconds, (seconds(1), TTL_MAX), default);
-        let (allow_ttl, deny_ttl) = (ttl("allowTTL", 300)?, ttl("denyTTL", 30)?);
+        let allow_ttl = ttl("allowTTL", 300)?;
+        let deny_ttl = ttl("denyTTL", 30)?;
         let backoffs = (Duration::from_nanos(1), BACKOFF_MAX);
         let backoff = duration(own, "retryBackoff", Duration::from_millis, backoffs, 500)?;
         let file = text(own, "kubeConfigFile");

@@ -19,7 +19,8 @@ impl LimitedResource {
     pub fn read_all(own: &Value) -> Result<Vec<LimitedResource>, String> {
         const KINDS: [&str; 2] = ["ResourceQuotaConfiguration", "Configuration"];
         check_fields(own, &["kind", "apiVersion", "limitedResources"])?;
-        let (kind, version) = (text(own, "kind"), text(own, "apiVersion"));
+        let kind = text(own, "kind");
+        let version = text(own, "apiVersion");
         let known = ["apiserver.config.k8s.io/v1", "resourcequota.admission.k8s.io/v1beta1"];
         if !KINDS.contains(&kind) || !known.contains(&version) {
             return Err(format!("{kind:?} of {version:?} is no {} of {}", KINDS[0], known[0]));

@@ -145,7 +145,8 @@ impl Compiled {
         };
         let mut variables = CompositedVariables::new();
         for item in spec.array_at(&["variables"]) {
-            let (name, source) = (text(item, "name"), text(item, "expression"));
+            let name = text(item, "name");
+            let source = text(item, "expression");
             note(&source);
             variables.push(compiler.variable(&name, &source));
         }
@@ -154,21 +155,26 @@ impl Compiled {
             Expression::new(&compiler, source, purpose)
         };
         let conditions = MatchConditions::new(&compiler, spec.array_at(&["matchConditions"]));
-        let validations = spec.array_at(&["validations"]).iter().map(|item| Validation {
-            expression: expression(&text(item, "expression"), Purpose::Condition),
-            message_expression: Some(text(item, "messageExpression"))
-                .filter(|source| !source.is_empty())
-                .map(|source| expression(&source, Purpose::Message)),
-            message: text(item, "message"),
-            reason: reason(&text(item, "reason")),
-        });
-        let validations = validations.collect();
-        let audits = spec.array_at(&["auditAnnotations"]).iter();
-        let audits = audits.map(|item| {
-            let value = expression(&text(item, "valueExpression"), Purpose::Audit);
-            (text(item, "key"), value)
-        });
-        let audits = audits.collect();
+        let validations = spec
+            .array_at(&["validations"])
+            .iter()
+            .map(|item| Validation {
+                expression: expression(&text(item, "expression"), Purpose::Condition),
+                message_expression: Some(text(item, "messageExpression"))
+                    .filter(|source| !source.is_empty())
+                    .map(|source| expression(&source, Purpose::Message)),
+                message: text(item, "message"),
+                reason: reason(&text(item, "reason")),
+            })
+            .collect();
+        let audits = spec
+            .array_at(&["auditAnnotations"])
+            .iter()
+            .map(|item| {
+                let value = expression(&text(item, "valueExpression"), Purpose::Audit);
+                (text(item, "key"), value)
+            })
+            .collect();
         let mutations = spec.array_at(&["mutations"]).iter().filter_map(|item| {
             let source = |name: &str| item.str_at(&[name, "expression"]).unwrap_or_default();
             match item.str_at(&["patchType"])? {
@@ -201,13 +207,15 @@ fn reason(text: &str) -> Reason {
 impl Binding {
     pub fn new(object: &Object) -> Binding {
         let spec = |name: &str| object.at(&["spec", name]).filter(|value| !value.is_null());
-        let actions = object.array_at(&["spec", "validationActions"]).iter();
-        let actions = actions.filter_map(|action| match action.as_str()? {
-            "Deny" => Some(Action::Deny),
-            "Warn" => Some(Action::Warn),
-            "Audit" => Some(Action::Audit),
-            _ => None,
-        });
+        let actions =
+            object.array_at(&["spec", "validationActions"]).iter().filter_map(
+                |action| match action.as_str()? {
+                    "Deny" => Some(Action::Deny),
+                    "Warn" => Some(Action::Warn),
+                    "Audit" => Some(Action::Audit),
+                    _ => None,
+                },
+            );
         Binding {
             name: object.name().into(),
             policy: object.str_at(&["spec", "policyName"]).into(),

@@ -62,8 +62,11 @@ impl Webhook {
     /// Compiles a webhook of a `v1` configuration.
     pub fn new(configuration: &Str, webhook: &Value) -> Webhook {
         let text = |name: &str| webhook.str_at(&[name]).unwrap_or_default();
-        let seconds = webhook.int_at(&["timeoutSeconds"]).unwrap_or(TIMEOUT_SECONDS_DEFAULT);
-        let seconds = seconds.clamp(1, TIMEOUT_SECONDS_MAX).unsigned_abs();
+        let seconds = webhook
+            .int_at(&["timeoutSeconds"])
+            .unwrap_or(TIMEOUT_SECONDS_DEFAULT)
+            .clamp(1, TIMEOUT_SECONDS_MAX)
+            .unsigned_abs();
         let versions = webhook.array_at(&["admissionReviewVersions"]).iter();
         let compiler = Compiler::webhook(keelson_cel::Version::STORED_EXPRESSIONS);
         Webhook {

@@ -80,7 +80,8 @@ impl ImagePolicyWebhook {
     /// Returns `None` when no backend is configured.
     pub fn new(egress: Arc<Egress>, config: Option<&ImagePolicyConfig>) -> Option<Self> {
         let config = config?.clone();
-        let (client, verdicts) = (OnceLock::new(), Mutex::default());
+        let client = OnceLock::new();
+        let verdicts = Mutex::default();
         Some(ImagePolicyWebhook { egress, config, client, verdicts })
     }
 
@@ -95,7 +96,8 @@ impl ImagePolicyWebhook {
         let verdict = match self.verdict(body).await {
             Ok(verdict) => verdict,
             Err(why) if self.config.default_allow => {
-                let (server, pod) = (&self.config.server.url, attributes.name);
+                let server = &self.config.server.url;
+                let pod = attributes.name;
                 tracing::warn!(%server, %pod, error = %why, "image policy webhook failed; failing open");
                 recorder
                     .annotations
@@ -158,7 +160,9 @@ impl ImagePolicyWebhook {
         let url = format!("{}{query}", server.url);
         let mut pause = self.config.backoff;
         for call in 1.. {
-            let (path, url, timer) = (&path, &url, Timer::Call);
+            let path = &path;
+            let url = &url;
+            let timer = Timer::Call;
             let target = Target { client, path, url, timer };
             let answer = post(target, body.to_vec(), CALL_TIME_MAX).await?;
             let may_recover = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::TOO_MANY_REQUESTS];

@@ -101,7 +101,8 @@ fn items<'o>(range: &'o Object, kind: &str) -> impl Iterator<Item = &'o Value> {
 
 /// Sets the defaults of containers and records them in an annotation.
 fn set_defaults(range: &Object, pod: &mut Object) -> Result<(), Overgrown> {
-    let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
+    let mut requests = Amounts::new();
+    let mut limits = Amounts::new();
     for item in items(range, "Container") {
         requests.extend(amounts(item.get("defaultRequest")));
         limits.extend(amounts(item.get("default")));
@@ -180,8 +181,8 @@ fn pod_errors(range: &Object, pod: &Object) -> Errors {
                 }
             }
             Some("Pod") => {
-                let (requests, limits) =
-                    (pod_amounts(pod, Side::Requests), pod_amounts(pod, Side::Limits));
+                let requests = pod_amounts(pod, Side::Requests);
+                let limits = pod_amounts(pod, Side::Limits);
                 check_item(item, &requests, &limits, &mut errors);
             }
             _ => {}

@@ -133,7 +133,8 @@ impl NodeWrite<'_> {
 
     /// Checks a new pod: it must be a mirror pod and must not refer to other objects.
     fn new_pod(&self) -> Result<(), Failure> {
-        let (pod, node) = (self.obj, quote(self.node));
+        let pod = self.obj;
+        let node = quote(self.node);
         if pod.annotation(MIRROR).is_none() {
             let mirror = quote(MIRROR);
             return self.forbid(&format!(
@@ -182,7 +183,8 @@ impl NodeWrite<'_> {
         let why = "must not set blockOwnerDeletion on an owner reference";
         self.require(!flag("blockOwnerDeletion"), why)?;
         let stored = self.stored("nodes", "", self.node)?;
-        let (known, given) = (stored.uid(), text("uid"));
+        let known = stored.uid();
+        let given = text("uid");
         if known != given {
             let node = self.node;
             return self.forbid(&format!("node {node} UID mismatch: expected {known} got {given}"));
@@ -309,7 +311,8 @@ impl NodeWrite<'_> {
         if self.requires_audience(&pod, audience)? {
             return Ok(());
         }
-        let (audience, user) = (quote(audience), &self.req.user.name);
+        let audience = quote(audience);
+        let user = &self.req.user.name;
         self.forbid(&format!(
             "audience {audience} not found in pod spec volume, {user} is not authorized to request \
              tokens for this audience"
@@ -319,8 +322,10 @@ impl NodeWrite<'_> {
     /// Returns whether a volume of the pod requires tokens for an audience.
     fn requires_audience(&self, pod: &Object, audience: &str) -> Result<bool, Failure> {
         for volume in pod.array_at(&["spec", "volumes"]) {
-            let tokens = volume.array_at(&["projected", "sources"]).iter();
-            let tokens = tokens.filter_map(|source| source.get("serviceAccountToken"));
+            let tokens = volume
+                .array_at(&["projected", "sources"])
+                .iter()
+                .filter_map(|source| source.get("serviceAccountToken"));
             let mut audiences = tokens.map(|token| token.str_at(&["audience"]).unwrap_or_default());
             if audiences.any(|one| one == audience) {
                 return Ok(true);
@@ -417,8 +422,10 @@ fn common_name(request: &str) -> Option<String> {
 fn changed_labels<'a>(new: &'a Object, old: Option<&'a Object>) -> BTreeSet<&'a str> {
     let old_label = |key: &str| old.and_then(|old| old.label(key));
     let changed = new.meta_map("labels").filter(|(key, value)| old_label(key) != Some(*value));
-    let removed = old.into_iter().flat_map(|old| old.meta_map("labels"));
-    let removed = removed.filter(|(key, _)| new.label(key).is_none());
+    let removed = old
+        .into_iter()
+        .flat_map(|old| old.meta_map("labels"))
+        .filter(|(key, _)| new.label(key).is_none());
     changed.chain(removed).map(|(key, _)| key).collect()
 }
 

@@ -41,8 +41,8 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
         && resource.resource == "pods"
         && attributes.subresource == "status";
     let path = ["metadata", "ownerReferences"];
-    let (new, old) =
-        (object.array_at(&path), attributes.old.map_or(&[][..], |o| o.array_at(&path)));
+    let new = object.array_at(&path);
+    let old = attributes.old.map_or(&[][..], |o| o.array_at(&path));
     if is_pod_status || new == old {
         return Ok(());
     }
@@ -75,7 +75,8 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     }
     for owner in newly_blocked {
         let Some(required) = update_finalizers(call, owner) else {
-            let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
+            let version = text(owner, "apiVersion");
+            let kind = text(owner, "kind");
             return forbidden(format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for \
                  APIVersion {version} Kind {kind}: no matches for kind {kind:?} in version \

@@ -77,7 +77,8 @@ pub(crate) fn pod_amounts(pod: &Object, side: Side) -> Amounts {
     for container in pod.array_at(&["spec", "containers"]) {
         add(&mut all, &container_amounts(container, side));
     }
-    let (mut sidecars, mut init) = (Amounts::new(), Amounts::new());
+    let mut sidecars = Amounts::new();
+    let mut init = Amounts::new();
     for container in pod.array_at(&["spec", "initContainers"]) {
         let own = container_amounts(container, side);
         if is_sidecar(container) {

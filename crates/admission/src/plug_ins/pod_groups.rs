@@ -35,7 +35,8 @@ pub(crate) fn check_workload(
         return Ok(());
     }
     let name = |member: &str| reference.str_at(&[member]).unwrap_or_default();
-    let (workload, template) = (name("workloadName"), name("podGroupTemplateName"));
+    let workload = name("workloadName");
+    let template = name("podGroupTemplateName");
     let Some(found) = req.stored.get(GROUP, "workloads", req.namespace, workload)? else {
         let why = format!("PodGroup rejected: Workload \"{workload}\" not found");
         return Err(req.forbidden(group, &why));

@@ -49,8 +49,11 @@ pub(crate) fn validate(
     }
     let allowed = req.config.node_selectors.get(req.namespace).map_or("", String::as_str);
     let allowed = labels_of(allowed)?;
-    let own = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_object);
-    let mut own = own.into_iter().flat_map(Map::iter);
+    let mut own = pod
+        .at(&["spec", "nodeSelector"])
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(Map::iter);
     let is_allowed = |(key, value): (&Str, &Value)| {
         allowed.iter().any(|(name, label)| name == key && value.as_str() == Some(label))
     };
@@ -79,7 +82,8 @@ fn labels_of(text: &str) -> Result<Labels, Failure> {
         let [key, value] = parts.as_slice() else {
             return Err(fail(format!("invalid selector: [{}]", parts.join(" "))));
         };
-        let (key, value) = (key.trim(), value.trim());
+        let key = key.trim();
+        let value = value.trim();
         let errors =
             names::is_qualified_name(key).into_iter().chain(names::is_valid_label_value(value));
         if let Some(why) = errors.into_iter().next() {

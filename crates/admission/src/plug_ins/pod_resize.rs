@@ -50,7 +50,8 @@ fn shortage(pod: &Object, node: &Object) -> Option<String> {
                 _ => amount.value(),
             })
         };
-        let (requested, allocatable) = (amount(&requests), amount(&allocatable));
+        let requested = amount(&requests);
+        let allocatable = amount(&allocatable);
         if requested > allocatable {
             short.push(format!("{name}, requested: {requested}, allocatable: {allocatable}"));
         }

@@ -241,7 +241,8 @@ fn is_significant_update(pod: &Object, old: &Object) -> bool {
         container.str_at(&[name]).unwrap_or_default()
     }
     CONTAINER_LISTS.iter().any(|list| {
-        let (now, before) = (pod.array_at(&["spec", list]), old.array_at(&["spec", list]));
+        let now = pod.array_at(&["spec", list]);
+        let before = old.array_at(&["spec", list]);
         now.len() != before.len()
             || now.iter().zip(before).any(|(now, before)| {
                 text(now, "image") != text(before, "image")
@@ -278,7 +279,8 @@ fn validate_namespace(
         }
         return Ok(());
     }
-    let (new, before) = (new.enforce, before.enforce);
+    let new = new.enforce;
+    let before = before.enforce;
     let relaxed = new.minor == before.minor && new.level <= before.level;
     if new == before || new.level == Level::Privileged || relaxed {
         return Ok(());
@@ -304,7 +306,8 @@ fn validate_namespace(
     if by_reason.is_empty() {
         return Ok(());
     }
-    let (name, shown) = (namespace.name(), new.to_string());
+    let name = namespace.name();
+    let shown = new.to_string();
     let head = format!(
         "existing pods in namespace {name:?} violate the new PodSecurity enforce level {shown:?}"
     );
@@ -351,8 +354,11 @@ fn exempt_warning(namespace: &Object, levels: &Defaults, own: &Defaults) -> Opti
         let label = format!("pod-security.kubernetes.io/{mode}");
         [label.clone(), format!("{label}-version")].iter().any(|l| namespace.label(l).is_some())
     };
-    let shown = all.iter().filter(|(mode, standard)| !standard.is_privileged() && has(mode));
-    let shown: Vec<String> = shown.map(|(mode, standard)| format!("{mode}={standard}")).collect();
+    let shown: Vec<String> = all
+        .iter()
+        .filter(|(mode, standard)| !standard.is_privileged() && has(mode))
+        .map(|(mode, standard)| format!("{mode}={standard}"))
+        .collect();
     Some(format!(
         "namespace {:?} is exempt from Pod Security, and the policy ({}) will be ignored",
         namespace.name(),

@@ -72,7 +72,7 @@ fn annotation(req: &Request<'_>, name: &str) -> Result<Option<Vec<Value>>, Failu
     if text.is_empty() {
         return Ok(Some(vec![]));
     }
-    let parsed = json::parse(text.as_bytes());
-    let parsed = parsed.map_err(|why| Status::new(Reason::Unknown, why.to_string()))?;
+    let parsed = json::parse(text.as_bytes())
+        .map_err(|why| Status::new(Reason::Unknown, why.to_string()))?;
     Ok(Some(parsed.value.as_array().unwrap_or_default().to_vec()))
 }

@@ -42,7 +42,8 @@ pub fn is_limited(req: &Request<'_>) -> bool {
 /// Rejects an object that lacks requests or limits that a quota requires, or that uses a limited
 /// resource without a quota. `quotas` are those of its namespace.
 pub fn check(req: &Request<'_>, obj: &Object, quotas: &[Object]) -> Result<(), Failure> {
-    let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
+    let group = req.gvr.group.as_str();
+    let resource = req.gvr.resource.as_str();
     let hard_limits: Vec<Amounts> =
         quotas.iter().map(|quota| amounts(quota.at(&["status", "hard"]))).collect();
     let mut covered: BTreeSet<&str> = BTreeSet::new();
@@ -50,7 +51,8 @@ pub fn check(req: &Request<'_>, obj: &Object, quotas: &[Object]) -> Result<(), F
         if !matches(quota, group, resource, obj) {
             continue;
         }
-        let (name, tracked) = (quota.name(), tracked(group, resource, hard));
+        let name = quota.name();
+        let tracked = tracked(group, resource, hard);
         if (group, resource) == ("", "pods")
             && let Some(missing) = missing(obj, &tracked)
         {
@@ -78,16 +80,20 @@ fn check_limited(
     if !is_limited(req) {
         return Ok(());
     }
-    let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
+    let group = req.gvr.group.as_str();
+    let resource = req.gvr.resource.as_str();
     let mut requested = usage(group, resource, obj, req.stored)?;
     if let Some(old) = req.old {
         subtract(&mut requested, &usage(group, resource, old, req.stored)?);
     }
     let is_limited = |what: &String| limits(req).any(|limit| limit.contains(what));
-    let uncovered = requested.iter().filter(|(what, amount)| {
-        amount.sign() > 0 && !covered.contains(what.as_str()) && is_limited(what)
-    });
-    let uncovered: Vec<&str> = uncovered.map(|(what, _)| what.as_str()).collect();
+    let uncovered: Vec<&str> = requested
+        .iter()
+        .filter(|(what, amount)| {
+            amount.sign() > 0 && !covered.contains(what.as_str()) && is_limited(what)
+        })
+        .map(|(what, _)| what.as_str())
+        .collect();
     if !uncovered.is_empty() {
         let why = format!("insufficient quota to consume: {}", uncovered.join(","));
         return Err(req.forbidden(obj, &why));
@@ -120,7 +126,8 @@ pub fn new_usage(
     obj: &Object,
     quota: &Object,
 ) -> Result<Option<Amounts>, Failure> {
-    let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
+    let group = req.gvr.group.as_str();
+    let resource = req.gvr.resource.as_str();
     let hard = amounts(quota.at(&["status", "hard"]));
     let used = amounts(quota.at(&["status", "used"]));
     if !matches(quota, group, resource, obj) {
@@ -209,8 +216,8 @@ fn has_ended(pod: &Object) -> bool {
 
 /// Returns the usage of a pod that has not terminated.
 fn pod_usage(pod: &Object) -> Amounts {
-    let (mut requests, mut limits) =
-        (pod_amounts(pod, Side::Requests), pod_amounts(pod, Side::Limits));
+    let mut requests = pod_amounts(pod, Side::Requests);
+    let mut limits = pod_amounts(pod, Side::Limits);
     let overhead = amounts(pod.at(&["spec", "overhead"]));
     add(&mut requests, &overhead);
     for (what, amount) in overhead {
@@ -325,12 +332,11 @@ pub fn matches(quota: &Object, group: &str, resource: &str, obj: &Object) -> boo
 }
 
 fn scopes(quota: &Object) -> impl Iterator<Item = Scope> {
-    let plain = quota.array_at(&["spec", "scopes"]).iter().filter_map(Value::as_str);
-    let plain = plain.map(|name| Scope {
-        name: name.to_owned(),
-        operator: "Exists".to_owned(),
-        values: vec![],
-    });
+    let plain = quota
+        .array_at(&["spec", "scopes"])
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|name| Scope { name: name.to_owned(), operator: "Exists".to_owned(), values: vec![] });
     let expressions = quota.array_at(&["spec", "scopeSelector", "matchExpressions"]);
     plain.chain(expressions.iter().map(Scope::read))
 }
@@ -339,12 +345,14 @@ fn in_scope(group: &str, resource: &str, obj: &Object, scope: &Scope) -> bool {
     match (group, resource) {
         ("", "pods") => is_pod_in(obj, scope),
         ("", "persistentvolumeclaims") if scope.name == "VolumeAttributesClass" => {
-            let classes = [
+            let mut classes = [
                 obj.str_at(&["spec", "volumeAttributesClassName"]),
                 obj.str_at(&["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"]),
                 obj.str_at(&["status", "currentVolumeAttributesClassName"]),
-            ];
-            let mut classes = classes.into_iter().filter(|class| !class.is_empty()).peekable();
+            ]
+            .into_iter()
+            .filter(|class| !class.is_empty())
+            .peekable();
             match classes.peek() {
                 None => scope.selects(None),
                 Some(_) => classes.any(|class| scope.selects(Some(class))),

@@ -196,7 +196,8 @@ fn check(req: &Request<'_>, pod: &Object, account: &Object) -> Result<(), Failur
     if !limits_secrets(account) {
         return Ok(());
     }
-    let (who, secrets) = (account.name(), names_in(account, "secrets"));
+    let who = account.name();
+    let secrets = names_in(account, "secrets");
     for volume in pod.array_at(&["spec", "volumes"]) {
         let Some(secret) = volume.get("secret").filter(|secret| !secret.is_null()) else {
             continue;

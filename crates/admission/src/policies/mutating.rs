@@ -183,8 +183,10 @@ async fn params_of(
     context: &mut DispatchContext<'_>,
 ) -> Result<Vec<Option<Object>>, ConfigError> {
     if let Some(resources) = &binding.resources {
-        let matched = resources.matches(context, object).await;
-        let matched = matched.map_err(|error| ConfigError::Binding(error.message.clone()))?;
+        let matched = resources
+            .matches(context, object)
+            .await
+            .map_err(|error| ConfigError::Binding(error.message.clone()))?;
         if matched.is_none() {
             return Ok(vec![]);
         }
@@ -288,11 +290,11 @@ impl Run<'_, '_> {
             compiled.conditions.evaluate(&variables, &compiled.variables)
         };
         let whole = || {
-            let (policy, inputs) = (invocation.policy.clone(), inputs.to_owned_inputs());
+            let policy = invocation.policy.clone();
+            let inputs = inputs.to_owned_inputs();
             let resource = context.resource.clone();
             move |decisions: &Decisions| {
-                let variables = inputs.inputs();
-                let variables = variables.variables_with(decisions, resource);
+                let variables = inputs.inputs().variables_with(decisions, resource);
                 policy.known().map_or(Matched::Yes, |compiled| {
                     compiled.conditions.evaluate(&variables, &compiled.variables)
                 })
@@ -319,11 +321,11 @@ impl Run<'_, '_> {
                 evaluate(compiled, at, &variables)
             };
             let whole = || {
-                let (policy, inputs) = (policy.clone(), inputs.to_owned_inputs());
+                let policy = policy.clone();
+                let inputs = inputs.to_owned_inputs();
                 let resource = context.resource.clone();
                 move |decisions: &Decisions| {
-                    let variables = inputs.inputs();
-                    let variables = variables.variables_with(decisions, resource);
+                    let variables = inputs.inputs().variables_with(decisions, resource);
                     policy.known().map_or_else(PatchError::gone, |compiled| {
                         evaluate(compiled, at, &variables)
                     })

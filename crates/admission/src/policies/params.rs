@@ -65,7 +65,8 @@ impl<'p> ParamResource<'p> {
             None => self.named(namespace, &params.name, call).await.map_err(text)?,
             Some(selector) => {
                 let selector = selector.as_ref().map_err(Clone::clone)?;
-                let (group, resource) = (&self.resource.group, &self.resource.resource);
+                let group = &self.resource.group;
+                let resource = &self.resource.resource;
                 let mut all = call.api.list(group, resource, namespace).map_err(text)?;
                 all.retain(|object| selector.matches_object(object));
                 all
@@ -78,7 +79,8 @@ impl<'p> ParamResource<'p> {
     }
 
     fn namespace<'a>(&self, params: &'a ParamRef, call: &Call<'a>) -> Result<&'a str, String> {
-        let (namespace, request_namespace) = (params.namespace.as_str(), call.attributes.namespace);
+        let namespace = params.namespace.as_str();
+        let request_namespace = call.attributes.namespace;
         match (self.namespaced, namespace.is_empty()) {
             (false, true) => Ok(""),
             (false, false) => Err("paramRef.namespace must not be provided for a cluster-scoped \
@@ -100,7 +102,8 @@ impl<'p> ParamResource<'p> {
         name: &Str,
         call: &Call<'_>,
     ) -> Result<Vec<Object>, Failure> {
-        let (group, resource) = (&self.resource.group, &self.resource.resource);
+        let group = &self.resource.group;
+        let resource = &self.resource.resource;
         let known = call.api.get(group, resource, namespace, name)?;
         if known.is_some() {
             return Ok(known.into_iter().collect());
@@ -123,7 +126,7 @@ impl<'p> ParamResource<'p> {
 
 /// Returns the kind in `apiVersion` and `kind` of an object.
 fn object_kind(object: &Object) -> Result<GroupVersionKind, Failure> {
-    let version = keelson_meta::GroupVersion::parse(object.str_at(&["apiVersion"]));
-    let version = version.ok_or_else(|| Status::internal("a parameter has no apiVersion"))?;
+    let version = keelson_meta::GroupVersion::parse(object.str_at(&["apiVersion"]))
+        .ok_or_else(|| Status::internal("a parameter has no apiVersion"))?;
     Ok(version.kind(object.str_at(&["kind"])))
 }

@@ -63,8 +63,10 @@ fn change(
     if let Some(error) = Expression::error(expression) {
         return Err(rejected(error.to_owned()));
     }
-    let val = expression.evaluate(&activation, &mut budget);
-    let val = val.map_err(|error| rejected(error.to_string()))?.map_err(rejected)?;
+    let val = expression
+        .evaluate(&activation, &mut budget)
+        .map_err(|error| rejected(error.to_string()))?
+        .map_err(rejected)?;
     match mutation {
         Mutation::JsonPatch(_) => operations(&val).map(Change::JsonPatch).map_err(rejected),
         Mutation::ApplyConfiguration(_) => {

@@ -176,7 +176,8 @@ async fn evaluate(
         evaluate_policy(policy, compiled, &inputs, &context.resource, decisions)
     };
     let whole = || {
-        let (policy, inputs) = (policy.clone(), inputs.to_owned_inputs());
+        let policy = policy.clone();
+        let inputs = inputs.to_owned_inputs();
         let resource = context.resource.clone();
         move |decisions: &Decisions| match policy.known() {
             Some(compiled) => {
@@ -240,8 +241,7 @@ impl Outcome<'_> {
             }
         }
         for (key, value) in result.annotations {
-            let at = annotations.iter().position(|(known, _)| *known == key);
-            let at = at.unwrap_or_else(|| {
+            let at = annotations.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
                 annotations.push((key, vec![]));
                 annotations.len() - 1
             });

@@ -108,7 +108,9 @@ pub(super) async fn call(
         .endpoint(caller)
         .map_err(|why| CallError::calling(format!("could not get REST client: {why}")))?;
     let body = body(version, arguments.uid, arguments.request, arguments.objects);
-    let (path, url, timer) = (&endpoint.path, &endpoint.url, Timer::Call);
+    let path = &endpoint.path;
+    let url = &endpoint.url;
+    let timer = Timer::Call;
     let target = Target { client, path, url, timer };
     let response = post(target, body, webhook.timeout).await;
     let failed = |why| CallError::calling(format!("failed to call webhook: {why}"));

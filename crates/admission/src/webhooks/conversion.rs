@@ -122,13 +122,18 @@ impl ConversionWebhook {
             ))
         })?;
         let endpoint = self.endpoint.as_ref().map_err(|why| failed(why.clone()))?;
-        let client = self.client.get_or_init(|| endpoint.client(&self.caller));
-        let client = client.as_ref().map_err(|why| failed(why.clone()))?;
+        let client = self
+            .client
+            .get_or_init(|| endpoint.client(&self.caller))
+            .as_ref()
+            .map_err(|why| failed(why.clone()))?;
         let write = || body(version, uid, to, objects);
         // One object is stored and thus short; many may have several MiB.
         let body = if objects.len() > 1 { off_worker::run(write) } else { write() };
         let timeout = Duration::from_secs(TIMEOUT_SECONDS);
-        let (path, url, timer) = (&endpoint.path, &endpoint.url, Timer::Client);
+        let path = &endpoint.path;
+        let url = &endpoint.url;
+        let timer = Timer::Client;
         let target = Target { client, path, url, timer };
         let response = post(target, body, timeout).await.map_err(failed)?;
         let bytes = response.body.len();
@@ -141,7 +146,8 @@ impl ConversionWebhook {
                 return Err(ConversionError::new(json::overflow_error(&number)));
             }
             if converted.len() != objects.len() {
-                let (count, expected) = (converted.len(), objects.len());
+                let count = converted.len();
+                let expected = objects.len();
                 return Err(ConversionError::new(format!(
                     "conversion webhook for {from} returned {count} objects, expected {expected}"
                 )));
@@ -186,7 +192,8 @@ fn body(version: Version, uid: &str, to: &GroupVersion, objects: &[Object]) -> V
 /// Parses the objects of a response.
 fn read(mut review: ReviewObject, version: Version, uid: &str) -> Result<Vec<Value>, String> {
     let ReviewObject { root, api_version, kind, .. } = &mut review;
-    let (api_version, kind) = (api_version.as_str(), kind.as_str());
+    let api_version = api_version.as_str();
+    let kind = kind.as_str();
     check_kind(api_version, kind, version, CONVERSION_REVIEW)?;
     // v1beta1 requires less.
     if version == Version::V1 && kind.is_empty() {
@@ -254,7 +261,8 @@ fn checked(
         return Err(invalid(format!("object at index 0: {why}")));
     }
     if converted.kind() != from.kind {
-        let (expected, given) = (&from.kind, converted.kind());
+        let expected = &from.kind;
+        let given = converted.kind();
         let why = format!("invalid kind (expected {expected}, received {given})");
         return Err(invalid(format!("object at index 0: {why}")));
     }

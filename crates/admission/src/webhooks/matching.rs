@@ -89,7 +89,8 @@ impl<'a> Matcher<'a> {
             namespace: attributes.namespace,
         };
         if webhook.rules.iter().any(|rule| rule.matches(&requested)) {
-            let (resource, kind) = (attributes.resource.clone(), attributes.kind.clone());
+            let resource = attributes.resource.clone();
+            let kind = attributes.kind.clone();
             return Some(Invocation { webhook, resource, kind });
         }
         let could = |rule: &Rule| rule.matches_in_other_version(&requested);
@@ -155,8 +156,8 @@ impl<'a> Matcher<'a> {
         }
         self.versioned(&invocation.kind, object).await?;
         let Call { attributes, api, .. } = self.call;
-        let decisions = self.decisions.take();
-        let decisions = decisions.unwrap_or_else(|| Decisions::new(attributes.user.clone()));
+        let decisions =
+            self.decisions.take().unwrap_or_else(|| Decisions::new(attributes.user.clone()));
         let Some(objects) = self.known(&invocation.kind) else { return Ok(true) };
         let request = request_of(attributes, invocation);
         let inputs = Inputs {

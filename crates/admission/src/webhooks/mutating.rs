@@ -132,7 +132,8 @@ impl<'a> Pass<'a, '_> {
         invocation: &Invocation<'a>,
         object: Option<&mut Object>,
     ) -> Result<bool, CallError> {
-        let (attributes, api) = (self.call.attributes, self.call.api);
+        let attributes = self.call.attributes;
+        let api = self.call.api;
         let uid = api.new_uid();
         let objects = self.matcher.versioned(&invocation.kind, object.as_deref()).await;
         let arguments = WebhookCall {
@@ -180,8 +181,8 @@ impl<'a> Pass<'a, '_> {
         // Operations may refer to empty fields that the webhook was sent and that are not stored.
         let seen = json::parse(objects.object_json()).map_err(|e| internal(e.to_string()))?.value;
         let operations = patch.as_array().unwrap_or_default();
-        let patched = json_patch::apply_operations(seen, operations);
-        let patched = patched.map_err(|error| internal(error.to_string()))?;
+        let patched = json_patch::apply_operations(seen, operations)
+            .map_err(|error| internal(error.to_string()))?;
         check_type(&patched, &invocation.kind).map_err(internal)?;
         let new = api.canonicalize(&invocation.kind, patched).map_err(internal)?;
         let differs = encoded(&objects.schema, Some(&new)) != objects.object_json();
@@ -259,12 +260,14 @@ fn check_type(patched: &Value, gvk: &GroupVersionKind) -> Result<(), String> {
         return Err(not_an_object(patched));
     }
     let text = |name: &str| patched.str_at(&[name]).unwrap_or_default();
-    let (version, kind) = (text("apiVersion"), text("kind"));
+    let version = text("apiVersion");
+    let kind = text("kind");
     let is_version = version.is_empty() || version == gvk.api_version();
     if is_version && (kind.is_empty() || kind == gvk.kind) {
         return Ok(());
     }
-    let (kind, version) = (quote(kind), quote(version));
+    let kind = quote(kind);
+    let version = quote(version);
     Err(format!("no kind {kind} is registered for version {version} in scheme \"{SCHEME}\""))
 }
 

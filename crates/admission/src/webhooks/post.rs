@@ -50,8 +50,11 @@ pub(crate) async fn post(
     };
     let mut retries = 0;
     loop {
-        let response = target.client.send(&request, ANSWER_BYTES_MAX, deadline).await;
-        let response = response.map_err(|error| failure_text(target.url, target.timer, &error))?;
+        let response = target
+            .client
+            .send(&request, ANSWER_BYTES_MAX, deadline)
+            .await
+            .map_err(|error| failure_text(target.url, target.timer, &error))?;
         let Some(wait) = retry_after(&response).filter(|_| retries < RETRIES_MAX) else {
             return Ok(response);
         };

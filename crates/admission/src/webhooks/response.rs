@@ -113,7 +113,8 @@ pub(crate) fn read_object(bytes: &[u8]) -> Result<ReviewObject, String> {
         text(&root, "", name, "string")
             .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
     };
-    let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
+    let api_version = type_meta("apiVersion")?;
+    let kind = type_meta("kind")?;
     Ok(ReviewObject { root, api_version, kind, overflow })
 }
 
@@ -162,7 +163,8 @@ pub(super) fn check_kind(
     match found.filter(|_| kind == wanted) {
         Some(found) if found == version => Ok(()),
         Some(found) => {
-            let (from, to) = (found.name(), version.name());
+            let from = found.name();
+            let to = version.name();
             Err(format!("converting ({from}.{wanted}) to ({to}.{wanted}): unknown conversion"))
         }
         None => Err(format!(
@@ -296,7 +298,8 @@ fn details(map: &Map) -> Details {
     let causes = map.get("causes").and_then(Value::as_array).unwrap_or_default();
     let cause = |cause: &Value| {
         let cause = cause.as_object()?;
-        let (message, field) = (text(cause, "message"), text(cause, "field"));
+        let message = text(cause, "message");
+        let field = text(cause, "field");
         let reason = text(cause, "reason");
         Some(Cause { reason, message: message.to_string(), field: field.to_string() })
     };
@@ -331,7 +334,8 @@ impl Review {
             return Ok(answer);
         }
         if answer.uid != uid {
-            let (wanted, found) = (quote(uid), quote(&answer.uid));
+            let wanted = quote(uid);
+            let found = quote(&answer.uid);
             return Err(format!("expected response.uid={wanted}, got {found}"));
         }
         if self.kind.is_empty() {

@@ -34,7 +34,8 @@ impl Versioned {
                 api.convert(object, attributes.object_kind, kind).await.map(Some)
             }
         };
-        let (object, old) = (converted(object).await?, converted(attributes.old).await?);
+        let object = converted(object).await?;
+        let old = converted(attributes.old).await?;
         // Match conditions see what the webhook is sent.
         let object = object.map(|object| schema.encoded_form(&object).unwrap_or(object));
         let json = (encoded(&schema, object.as_ref()), encoded(&schema, old.as_ref()));

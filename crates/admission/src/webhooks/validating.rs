@@ -54,7 +54,8 @@ impl ValidatingWebhooks {
             .iter()
             .enumerate()
             .map(|(index, invocation)| self.invoke(index, call, invocation, &matcher));
-        let (begun, mut first) = (Instant::now(), Ok(()));
+        let begun = Instant::now();
+        let mut first = Ok(());
         for (verdict, recorded) in join_all(arguments).await {
             recorder.warnings.extend(recorded.warnings);
             recorder.annotations.extend(recorded.annotations);

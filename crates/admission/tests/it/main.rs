@@ -104,10 +104,8 @@ fn with_configured_request<T>(
 ) -> T {
     let (group, rest) = path.split_once('/').unwrap_or(("", path));
     let (resource, subresource) = rest.split_once('/').unwrap_or((rest, ""));
-    let (gvr, user) = (
-        GroupVersionResource::new(group, "v1", resource),
-        User { name: "u".into(), ..User::default() },
-    );
+    let gvr = GroupVersionResource::new(group, "v1", resource);
+    let user = User { name: "u".into(), ..User::default() };
     call(&Request {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         gvr: &gvr,
@@ -144,7 +142,9 @@ pub fn admit_with_config(
     value: Value,
     old: Option<&Object>,
 ) -> (Result<Object, Failure>, Recorder) {
-    let (chain, mut obj, mut recorder) = (Chain::default(), object(value), Recorder::default());
+    let chain = Chain::default();
+    let mut obj = object(value);
+    let mut recorder = Recorder::default();
     let result = with_configured_request(world, config, path, old, |req| {
         chain.admit(req, &mut obj, &mut recorder)?;
         chain.validate(req, &obj, &mut recorder)

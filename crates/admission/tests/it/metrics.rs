@@ -24,14 +24,16 @@ fn counted(chain: &Chain, name: &str, phase: &str) -> (u64, u64) {
 
 #[test]
 fn plug_ins_are_counted_up_to_the_one_that_rejects() {
-    let (chain, world) = (Chain::default(), World::new());
+    let chain = Chain::default();
+    let world = World::new();
     let pod = |account: &str| {
         let spec =
             value!({"serviceAccountName": (account), "containers": [{"name": "c", "image": "i"}]});
         value!({"metadata": {"name": "p", "namespace": "n"}, "spec": (spec)})
     };
     let create = |pod: Value| {
-        let (mut pod, mut recorder) = (object(pod), Recorder::default());
+        let mut pod = object(pod);
+        let mut recorder = Recorder::default();
         with_request(&world, "pods", None, |req| {
             chain.admit(req, &mut pod, &mut recorder)?;
             chain.validate(req, &pod, &mut recorder)

@@ -92,7 +92,8 @@ fn priority_comes_from_the_class_or_the_default_one() {
         value!({"metadata": {"name": name}, "value": value, "globalDefault": default,
             "preemptionPolicy": "Never"})
     };
-    let (group, resource) = ("scheduling.k8s.io", "priorityclasses");
+    let group = "scheduling.k8s.io";
+    let resource = "priorityclasses";
     let world = World::new();
     assert_eq!(at(&world, value!({}), &["spec", "priority"]), Value::Int(0));
     let world = world.with(group, resource, class("high", 7, false));

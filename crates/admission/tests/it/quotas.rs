@@ -95,8 +95,8 @@ fn scopes_select_claims() {
         let one = value!({"scopeName": "VolumeAttributesClass", "operator": (operator),
             "values": ["gold"]});
         let spec = value!({"scopeSelector": {"matchExpressions": [one]}});
-        let (hard, used) =
-            (value!({"persistentvolumeclaims": "5"}), value!({"persistentvolumeclaims": "0"}));
+        let hard = value!({"persistentvolumeclaims": "5"});
+        let used = value!({"persistentvolumeclaims": "0"});
         let charged = charge(&quota(hard, used, spec), "/persistentvolumeclaims", claim.clone());
         assert_eq!(
             charged == "persistentvolumeclaims=1",

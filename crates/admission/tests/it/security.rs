@@ -159,8 +159,10 @@ fn audit_annotations_contain_policy_and_violations() {
     let plain = || value!({"containers": [{"name": "c"}]});
     let unsafe_one = || value!({"hostNetwork": true, "containers": [{"name": "c"}]});
     let none = PlugInConfig::none();
-    let (baseline, audit) = (("enforce", "baseline"), ("audit", "baseline"));
-    let (pods, deployments) = ("/pods", "apps/deployments");
+    let baseline = ("enforce", "baseline");
+    let audit = ("audit", "baseline");
+    let pods = "/pods";
+    let deployments = "apps/deployments";
     let would = "audit-violations: would violate PodSecurity \"baseline:latest\": host namespaces \
                  (hostNetwork=true)";
     for (labels, path, spec, want) in [

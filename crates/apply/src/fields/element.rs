@@ -147,12 +147,17 @@ pub fn compare_values(left: &Value, right: &Value) -> Ordering {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Raw(a), Value::Raw(b)) => a.cmp(b),
         (Value::Array(a), Value::Array(b)) => {
-            let unequal = a.iter().zip(b).map(|(x, y)| compare_values(x, y));
-            let unequal = unequal.into_iter().find(|order| *order != Ordering::Equal);
+            let unequal = a
+                .iter()
+                .zip(b)
+                .map(|(x, y)| compare_values(x, y))
+                .into_iter()
+                .find(|order| *order != Ordering::Equal);
             unequal.unwrap_or_else(|| a.len().cmp(&b.len()))
         }
         (Value::Object(a), Value::Object(b)) => {
-            let (a, b) = (a.sorted(), b.sorted());
+            let a = a.sorted();
+            let b = b.sorted();
             let unequal =
                 a.iter().zip(&b).map(|(x, y)| x.0.cmp(y.0).then_with(|| compare_values(x.1, y.1)));
             let unequal = unequal.into_iter().find(|order| *order != Ordering::Equal);

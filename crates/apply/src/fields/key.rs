@@ -80,7 +80,8 @@ fn plain_text(text: &str) -> Option<(&str, &str)> {
     let end = body.find('"')?;
     let is_plain =
         |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'\\' | b'<' | b'>' | b'&');
-    let (inner, rest) = (&body[..end], &body[end + 1..]);
+    let inner = &body[..end];
+    let rest = &body[end + 1..];
     inner.bytes().all(is_plain).then_some((inner, rest))
 }
 

@@ -100,7 +100,8 @@ impl Reader<'_> {
     /// Reads a key and its colon.
     fn element(&mut self) -> Option<Element> {
         let body = self.rest.strip_prefix('"')?;
-        let (mut end, mut has_quotes) = (0, false);
+        let mut end = 0;
+        let mut has_quotes = false;
         loop {
             match body.as_bytes().get(end)? {
                 b'"' => break,

@@ -116,7 +116,8 @@ pub fn validate(object: &Object) -> Result<(), InvalidEntry> {
 /// Restores the old times in `managedFields` when nothing but these times changed, so that the write is a no-op.
 pub fn restore_times(old: &Object, new: &mut Object) {
     let path = ["metadata", "managedFields"];
-    let (old_entries, new_entries) = (old.array_at(&path), new.array_at(&path));
+    let old_entries = old.array_at(&path);
+    let new_entries = new.array_at(&path);
     let is_same_except_time = |old: &Value, new: &Value| match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             let rest = |map: &Map| map.len() - usize::from(map.contains_key("time"));
@@ -138,8 +139,8 @@ pub fn restore_times(old: &Object, new: &mut Object) {
 
 fn is_same_except_managed_fields(old: &Object, new: &Object) -> bool {
     let empty = Map::new();
-    let (old_metadata, new_metadata) =
-        (old.metadata().unwrap_or(&empty), new.metadata().unwrap_or(&empty));
+    let old_metadata = old.metadata().unwrap_or(&empty);
+    let new_metadata = new.metadata().unwrap_or(&empty);
     is_same_map(old_metadata, new_metadata, "managedFields")
         && is_same_map(&old.root, &new.root, "metadata")
 }

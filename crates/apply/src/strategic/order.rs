@@ -138,7 +138,8 @@ pub(super) fn sort_items(
     let mut server_only = vec![];
     for item in items {
         let key_value = key_of(&item, key)?;
-        let (wanted, live) = (order.wanted.find(key_value), order.live.find(key_value));
+        let wanted = order.wanted.find(key_value);
+        let live = order.live.find(key_value);
         let item = PositionedItem { item, wanted, live };
         if wanted.is_some() { in_patch.push(item) } else { server_only.push(item) }
     }

@@ -82,7 +82,8 @@ impl Nodes {
     /// Removes the nodes pushed since `start` and returns them as sets.
     fn finish(&mut self, start: Start) -> Comparison {
         let mut set = |change: Change| {
-            let (nodes, start) = (&mut self.sets[change as usize], start[change as usize]);
+            let nodes = &mut self.sets[change as usize];
+            let start = start[change as usize];
             // Usually two of the three are empty.
             match nodes.len() == start {
                 true => FieldSet::new(),
@@ -213,7 +214,8 @@ impl<'t> Walk<'t> {
                 (compare_leaf(old, new), Comparison::default())
             }
             MergeKind::Struct(_) | MergeKind::Map(_) => {
-                let (old_map, new_map) = (as_map(old), as_map(new));
+                let old_map = as_map(old);
+                let new_map = as_map(new);
                 if old_map.is_none_or(Map::is_empty)
                     && new_map.is_none_or(Map::is_empty)
                     && !self.holds_zeros(kind, old_map, new_map)
@@ -225,7 +227,8 @@ impl<'t> Walk<'t> {
                 (compare_presence(old, new), nodes.finish(start))
             }
             MergeKind::List(list) => {
-                let (old_items, new_items) = (as_items(old), as_items(new));
+                let old_items = as_items(old);
+                let new_items = as_items(new);
                 if old_items.is_empty() && new_items.is_empty() {
                     return (compare_leaf(old, new), Comparison::default());
                 }
@@ -254,7 +257,8 @@ impl<'t> Walk<'t> {
     ) -> (Option<Change>, Comparison) {
         let is_map_or_null =
             |value: Option<&Value>| value.is_none_or(|v| v.is_null() || v.as_object().is_some());
-        let (old_map, new_map) = (as_map(old), as_map(new));
+        let old_map = as_map(old);
+        let new_map = as_map(new);
         let is_empty = old_map.is_none_or(Map::is_empty) && new_map.is_none_or(Map::is_empty);
         if is_empty {
             return (compare_leaf(old, new), Comparison::default());
@@ -277,8 +281,8 @@ impl<'t> Walk<'t> {
         nodes: &mut Nodes,
     ) {
         if let MergeKind::Struct(of) = kind {
-            let (olds, news) =
-                (old.map(|map| Members::of(of, map)), new.map(|map| Members::of(of, map)));
+            let olds = old.map(|map| Members::of(of, map));
+            let news = new.map(|map| Members::of(of, map));
             for (at, field) in of.fields.iter().enumerate() {
                 let old_value = olds.as_ref().and_then(|of| of.get(self.old, at, field));
                 let new_value = news.as_ref().and_then(|of| of.get(self.new, at, field));
@@ -331,7 +335,8 @@ impl<'t> Walk<'t> {
             let olds = split_equal(&mut old, element);
             let news = split_equal(&mut new, element);
             let at = || element.clone();
-            let (old_value, new_value) = (olds.first().map(|o| o.1), news.first().map(|n| n.1));
+            let old_value = olds.first().map(|o| o.1);
+            let new_value = news.first().map(|n| n.1);
             match (olds.len(), news.len()) {
                 (0 | 1, 0 | 1) => {
                     let (change, below) = self.value(kind, old_value, new_value, nodes);

@@ -41,8 +41,7 @@ fn keyed(types: &Types, list: &ListShape, keys: &[Str], item: &Value) -> Result<
         return Ok(Element::key_of_one(key.clone(), value.clone()));
     }
     let member = |key: &Str| {
-        let value = map.get(key).cloned();
-        let value = value.or_else(|| default(types, list, key, keys.len() == 1));
+        let value = map.get(key).cloned().or_else(|| default(types, list, key, keys.len() == 1));
         value.map(|value| (key.clone(), value))
     };
     if let [first, second] = keys

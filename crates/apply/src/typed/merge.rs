@@ -33,7 +33,8 @@ impl<'t> Walk<'t> {
         match kind {
             MergeKind::Scalar(_) | MergeKind::Atomic(_) | MergeKind::Untyped => leaf(),
             MergeKind::Struct(_) | MergeKind::Map(_) => {
-                let (live_map, config_map) = (as_map(live), as_map(config));
+                let live_map = as_map(live);
+                let config_map = as_map(config);
                 if is_empty(live_map) && is_empty(config_map) {
                     return leaf();
                 }
@@ -45,7 +46,8 @@ impl<'t> Walk<'t> {
                 let is_map = |value: Option<&Value>| {
                     value.is_none_or(|v| v.is_null() || v.as_object().is_some())
                 };
-                let (live_map, config_map) = (as_map(live), as_map(config));
+                let live_map = as_map(live);
+                let config_map = as_map(config);
                 let decided = if config.is_some() { config } else { live };
                 if !is_map(decided) || is_empty(live_map) && is_empty(config_map) {
                     return leaf();
@@ -116,15 +118,18 @@ impl<'t> Walk<'t> {
                 items.filter_map(|((l, r), at)| self.item(list, Some(l), r, at)).collect(),
             );
         }
-        let (config_index, live_index) = (Index::new(rights), Index::new(lefts));
-        let (lefts, rights) = (&live_index.elements, &config_index.elements);
+        let config_index = Index::new(rights);
+        let live_index = Index::new(lefts);
+        let lefts = &live_index.elements;
+        let rights = &config_index.elements;
         // A duplicate live item is replaced, not merged: it is ambiguous.
         let current = |at: &Element| live_index.find_unique(at).map(|place| &live[place]);
         let mut shared = rights.iter().filter(|element| live_index.find(element).is_some());
         let mut next_shared = shared.next();
         let mut is_merged = vec![false; rights.len()];
         let mut merged = Vec::with_capacity(lefts.len().max(rights.len()));
-        let (mut l, mut r) = (0, 0);
+        let mut l = 0;
+        let mut r = 0;
         while l < lefts.len() || r < rights.len() {
             if l < lefts.len() && r < rights.len() {
                 if lefts[l] == rights[r] {

@@ -85,8 +85,8 @@ pub const ATTACKS: [Entry; 16] = [
         post_repeatedly(t, e, CONFIG_MAPS, YAML, text)
     }),
     ("yaml-nested-anchors", "200 anchors around one list of 100,000 items", None, |t, e| {
-        let (begin, end): (String, String) =
-            ((0..200).map(|n| format!("&a{n} [")).collect(), "]".repeat(200));
+        let begin: String = (0..200).map(|n| format!("&a{n} [")).collect();
+        let end: String = "]".repeat(200);
         post_repeatedly(
             t,
             e,
@@ -149,7 +149,9 @@ fn post_repeatedly(
 ) -> Result<Outcome> {
     let mut admin = target.admin()?;
     let headers = [("Content-Type", content_type.as_bytes())];
-    let (mut sent, mut longest, mut statuses) = (0, Duration::ZERO, vec![]);
+    let mut sent = 0;
+    let mut longest = Duration::ZERO;
+    let mut statuses = vec![];
     while sent < TIMES_MAX && (sent == 0 || Instant::now() < end) {
         let start = Instant::now();
         let response = admin.send("POST", path, &headers, body.as_ref()).context("no response")?;

@@ -58,8 +58,9 @@ fn conversions(target: &Target, end: Instant) -> Result<Outcome> {
         }
     }
     let result = scope(|scope| {
-        let clients = BEHAVIORS.iter().flat_map(|behavior| [behavior; CLIENTS]);
-        let clients: Vec<_> = clients
+        let clients: Vec<_> = BEHAVIORS
+            .iter()
+            .flat_map(|behavior| [behavior; CLIENTS])
             .map(|behavior| scope.spawn(|| use_things(target, behavior, end, &sent)))
             .collect();
         clients.into_iter().try_for_each(|it| it.join().ok().context("a client panicked")?)
@@ -80,7 +81,8 @@ fn conversions(target: &Target, end: Instant) -> Result<Outcome> {
 
 /// Reads and writes objects until the end.
 fn use_things(target: &Target, behavior: &str, end: Instant, sent: &AtomicUsize) -> Result<()> {
-    let (stored, converted) = (things(behavior, "v1"), things(behavior, "v2"));
+    let stored = things(behavior, "v1");
+    let converted = things(behavior, "v2");
     let mut admin = target.admin()?;
     let patch = [("Content-Type", "application/merge-patch+json".as_bytes())];
     let mut is_first = true;
@@ -158,7 +160,8 @@ impl Webhook {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![leaf.der().clone()], key)?;
-        let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0")?);
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0")?;
         let must_stop: Arc<AtomicBool> = Arc::default();
         let webhook = Webhook {
             address: listener.local_addr()?,
@@ -170,7 +173,8 @@ impl Webhook {
                 if must_stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let (config, must_stop) = (config.clone(), must_stop.clone());
+                let config = config.clone();
+                let must_stop = must_stop.clone();
                 // An error ends the connection, as the server expects of a webhook that misbehaves.
                 std::thread::spawn(move || serve(stream, config, &must_stop));
             }
@@ -219,7 +223,8 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, must_stop: &AtomicBool) -
 
 /// Reads a request; returns its behavior and its review.
 fn read_review(stream: &mut BufReader<Stream>) -> Result<(String, Value)> {
-    let (mut line, mut length) = (String::new(), 0);
+    let mut line = String::new();
+    let mut length = 0;
     stream.read_line(&mut line)?;
     let path = line.split(' ').nth(1).context("a request line")?;
     let behavior = path.split('?').next().unwrap_or_default().trim_start_matches('/').to_owned();

@@ -105,7 +105,8 @@ fn patches() -> Vec<Costly> {
         .collect();
     let moves: Vec<Value> = (0..10_000)
         .map(|at| {
-            let (from, to) = (at % 2, (at + 1) % 2);
+            let from = at % 2;
+            let to = (at + 1) % 2;
             json!({"op": "move", "from": format!("/data/k{from}"), "path": format!("/data/k{to}")})
         })
         .collect();
@@ -208,7 +209,8 @@ fn editor(target: &Target, end: Instant) -> Result<Outcome> {
     let quiet = bystander(target, Instant::now() + (time / QUIET_PARTS).min(QUIET_MAX))?;
     let requests: Vec<Costly> =
         [expressions(), selectors(), patches(), bodies()].into_iter().flatten().collect();
-    let (sent, slowest) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let sent = AtomicUsize::new(0);
+    let slowest = Mutex::new(BTreeMap::new());
     let attack = |first: usize| -> Result<()> {
         let mut connection = target.anonymous()?;
         for costly in requests.iter().cycle().skip(first) {

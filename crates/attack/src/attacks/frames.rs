@@ -60,7 +60,8 @@ fn flood_in_window(
     window: u32,
     frames: impl Fn(u32) -> Vec<u8>,
 ) -> Result<Outcome> {
-    let (mut sent, mut connections) = (0, 0);
+    let mut sent = 0;
+    let mut connections = 0;
     while sent < FRAMES_MAX && connections < CONNECTIONS_MAX && Instant::now() < end {
         // The server may refuse new connections.
         let Ok(mut stream) = connect(target, window) else { continue };

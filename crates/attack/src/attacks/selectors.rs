@@ -89,7 +89,8 @@ fn wide_lists(target: &Target, end: Instant) -> Result<Outcome> {
             }
             let start = Instant::now();
             let response = admin.get(&format!("{CONFIG_MAPS}?limit=1&{query}"))?;
-            let (name, taken) = (&query[..20], start.elapsed());
+            let name = &query[..20];
+            let taken = start.elapsed();
             ensure!(matches!(response.status, 200 | 429), "{name}: {}", response.status);
             ensure!(taken < RESPONSE_TIME_MAX, "{name}: {taken:?}");
             sent.fetch_add(1, Ordering::Relaxed);

@@ -80,7 +80,8 @@ fn unread(
     messages: &[Vec<u8>],
     is_end: bool,
 ) -> Result<Outcome> {
-    let (mut connections, mut sent) = (vec![], 0);
+    let mut connections = vec![];
+    let mut sent = 0;
     while Instant::now() < end && connections.len() < CONNECTIONS {
         let mut connection = EtcdConnection::open_with_window(target.address, 0)?;
         for message in messages.iter().cycle().take(CALLS) {
@@ -146,7 +147,8 @@ fn txns(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
 fn watches(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
     let watch = framed(&watch_from_the_first(), false);
     // Several watches of one stream, in the form of a message that is framed already but for the first one.
-    let (mut connections, mut sent) = (vec![], 0);
+    let mut connections = vec![];
+    let mut sent = 0;
     while Instant::now() < end && connections.len() < CONNECTIONS {
         let mut connection = EtcdConnection::open_with_window(target.address, 0)?;
         for _ in 0..CALLS {
@@ -174,7 +176,8 @@ fn leases(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
 }
 
 fn slow(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
-    let (mut connections, mut sent) = (vec![], 0);
+    let mut connections = vec![];
+    let mut sent = 0;
     let message = framed(&put(b"slow", &[b'v'; 60_000]), false);
     while Instant::now() < end && connections.len() < 2 * CONNECTIONS {
         let mut connection = EtcdConnection::open(target.address)?;

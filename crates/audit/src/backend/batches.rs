@@ -156,9 +156,11 @@ async fn run(batcher: Batcher, target: Arc<Target>) {
         while running.len() >= at_once_max {
             running.join_next().await;
         }
-        let (target, buffer) = (target.clone(), batcher.buffer.clone());
+        let target = target.clone();
+        let buffer = batcher.buffer.clone();
         running.spawn(async move {
-            let (events, bytes) = (batch.len(), batch.iter().map(|entry| entry.text.len()).sum());
+            let events = batch.len();
+            let bytes = batch.iter().map(|entry| entry.text.len()).sum();
             target.write(batch).await;
             buffer.end(events, bytes);
         });

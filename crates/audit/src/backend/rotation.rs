@@ -70,7 +70,8 @@ impl RotatedFile {
 
     /// Returns why a line is never written.
     pub fn refuses(&self, line: &[u8]) -> Option<String> {
-        let (length, bytes_max) = (line.len() as u64, self.rotation.bytes);
+        let length = line.len() as u64;
+        let bytes_max = self.rotation.bytes;
         (bytes_max > 0 && length > bytes_max)
             .then(|| format!("write length {length} exceeds maximum file size {bytes_max}"))
     }
@@ -139,7 +140,9 @@ impl RotatedFile {
         if is_running || (days_max == 0 && backups_max == 0 && !compresses) {
             return;
         }
-        let (path, rotation, now) = (self.path.clone(), self.rotation, (self.now)());
+        let path = self.path.clone();
+        let rotation = self.rotation;
+        let now = (self.now)();
         let run = move || {
             if let Err(error) = clean_up(&path, rotation, now) {
                 let path = path.display();
@@ -191,8 +194,7 @@ impl Names {
 
     /// Returns the name of a file that was rotated at a time.
     fn backup(&self, time: Timestamp) -> String {
-        let seconds = time.truncated().text();
-        let seconds = seconds.trim_end_matches('Z').replace(':', "-");
+        let seconds = time.truncated().text().trim_end_matches('Z').replace(':', "-");
         let millis = time.nanos / 1_000_000;
         format!("{}{seconds}.{millis:03}{}", self.prefix, self.extension)
     }

@@ -60,7 +60,9 @@ impl Webhook {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver-audit"));
-        let (method, path, body) = (Method::POST, self.path.clone(), list(items));
+        let method = Method::POST;
+        let path = self.path.clone();
+        let body = list(items);
         let request = Request { method, path, headers, body };
         let mut wait = self.initial_backoff;
         let mut tries = 1;

@@ -68,7 +68,8 @@ fn check_kind(file: &Value) -> Result<(), PolicyError> {
             format!("converting (v1.{kind}) to (audit.Policy): unknown conversion"),
         )),
         (version, kind) => {
-            let (kind, version) = (quote(kind), quote(version));
+            let kind = quote(kind);
+            let version = quote(version);
             let why = format!("no kind {kind} is registered for version {version}");
             Err(PolicyError::Decode(why))
         }
@@ -146,7 +147,8 @@ fn resources(rule: &Value, path: &Path<'_>, errors: &mut ErrorList) -> Vec<Group
         if !read.group.is_empty() && read.group != ANY {
             let faults = names::is_dns1123_subdomain(&read.group);
             if !faults.is_empty() {
-                let (path, faults) = (path.field("group"), faults.join(","));
+                let path = path.field("group");
+                let faults = faults.join(",");
                 errors.push(FieldError::invalid(&path, read.group.as_str(), &faults));
             }
         }

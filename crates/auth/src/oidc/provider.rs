@@ -139,7 +139,8 @@ impl Shared {
         let document = self.get(&self.discovery_url).await?;
         let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default();
         if text("issuer") != self.issuer {
-            let (wanted, got) = (quote(&self.issuer), quote(text("issuer")));
+            let wanted = quote(&self.issuer);
+            let got = quote(text("issuer"));
             return Err(format!(
                 "oidc: issuer did not match the issuer returned by provider, expected {wanted} \
                  got {got}"
@@ -151,8 +152,7 @@ impl Shared {
     }
 
     async fn fetch_keys(&self, url: &str) -> Result<Arc<KeySet>, String> {
-        let document = self.get(url).await;
-        let document = document.map_err(|why| format!("fetching keys {why}"))?;
+        let document = self.get(url).await.map_err(|why| format!("fetching keys {why}"))?;
         let keys = KeySet::read(&document).ok_or("fetching keys oidc: failed to decode keys")?;
         let keys = Arc::new(keys);
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.clone();
@@ -180,8 +180,10 @@ impl Shared {
             body: bytes::Bytes::new(),
         };
         let deadline = Instant::now() + ANSWER_TIME_MAX;
-        let response = client.send(&request, ANSWER_BYTES_MAX, deadline).await;
-        let response = response.map_err(|error| failed(error.to_string()))?;
+        let response = client
+            .send(&request, ANSWER_BYTES_MAX, deadline)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         if response.status != StatusCode::OK {
             return Err(failed(response.status.to_string()));
         }

@@ -34,12 +34,14 @@ pub fn validate(
         errors.push(FieldError::too_many(&root, configs.len(), ISSUERS_MAX));
         return Err(InvalidConfiguration(errors));
     }
-    let (mut issuers, mut discoveries) = (HashSet::new(), HashSet::new());
+    let mut issuers = HashSet::new();
+    let mut discoveries = HashSet::new();
     for (at, config) in configs.iter().enumerate() {
         let path = root.index(at);
         all.push(check_issuer_config(config, &path, disallowed_issuers, &mut errors));
         let issuer = path.field("issuer");
-        let (url, discovery) = (config.issuer.url.as_str(), config.issuer.discovery_url.as_str());
+        let url = config.issuer.url.as_str();
+        let discovery = config.issuer.discovery_url.as_str();
         if !issuers.insert(url) {
             errors.push(FieldError::duplicate(&issuer.field("url"), url));
         }
@@ -173,10 +175,12 @@ fn check_claim_rules(
     errors: &mut ErrorList,
 ) -> Vec<(Expression, String)> {
     let mut compiled = vec![];
-    let (mut claims, mut expressions) = (HashSet::new(), HashSet::new());
+    let mut claims = HashSet::new();
+    let mut expressions = HashSet::new();
     for (at, rule) in rules.iter().enumerate() {
         let path = path.index(at);
-        let (claim, text) = (rule.claim.as_str(), rule.expression.as_str());
+        let claim = rule.claim.as_str();
+        let text = rule.expression.as_str();
         match (claim.is_empty(), text.is_empty()) {
             (false, false) => {
                 let why = "claim and expression can't both be set";
@@ -352,8 +356,8 @@ fn check_user_rules(
     let mut compiled = vec![];
     let mut seen = HashSet::new();
     for (at, rule) in rules.iter().enumerate() {
-        let path = path.index(at);
-        let path = path.field("expression");
+        let element = path.index(at);
+        let path = element.field("expression");
         let text = rule.expression.as_str();
         if text.is_empty() {
             errors.push(FieldError::required(&path, ""));

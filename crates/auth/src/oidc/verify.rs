@@ -60,7 +60,8 @@ pub(super) fn check_claims(
         Some(begin) => match seconds(begin) {
             Some(begin) if begin <= now.seconds + NOT_BEFORE_LEEWAY_SECONDS => Ok(()),
             Some(begin) => {
-                let (now, begin) = (go_time(now), go_time(Timestamp::new(begin, 0)));
+                let now = go_time(now);
+                let begin = go_time(Timestamp::new(begin, 0));
                 Err(format!("oidc: current time {now} before the nbf (not before) time: {begin}"))
             }
             None => Err("oidc: malformed jwt: nbf is no time".to_owned()),
@@ -109,12 +110,14 @@ impl<'t> Signed<'t> {
         let named = text("alg");
         let Some(algorithm) = algorithms.iter().find(|one| one.name() == named) else {
             let names: Vec<String> = algorithms.iter().map(|one| quote(one.name())).collect();
-            let (names, named) = (names.join(" "), quote(named));
+            let names = names.join(" ");
+            let named = quote(named);
             return Err(format!(
                 "oidc: id token signed with unsupported algorithm, expected [{names}] got {named}"
             ));
         };
-        let (algorithm, key_id) = (*algorithm, text("kid").to_owned());
+        let algorithm = *algorithm;
+        let key_id = text("kid").to_owned();
         Ok(Signed { message: message.as_bytes(), signature, algorithm, key_id, is_extended })
     }
 

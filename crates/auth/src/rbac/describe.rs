@@ -14,16 +14,17 @@ pub(super) fn quoted(texts: &[Str]) -> String {
 impl fmt::Display for Rule {
     /// `{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
+        let parts: Vec<String> = [
             ("APIGroups", &self.groups),
             ("Resources", &self.resources),
             ("NonResourceURLs", &self.urls),
             ("ResourceNames", &self.names),
             ("Verbs", &self.verbs),
-        ];
-        let parts = parts.iter().filter(|(_, texts)| !texts.is_empty());
-        let parts: Vec<String> =
-            parts.map(|(name, texts)| format!("{name}:{}", quoted(texts))).collect();
+        ]
+        .iter()
+        .filter(|(_, texts)| !texts.is_empty())
+        .map(|(name, texts)| format!("{name}:{}", quoted(texts)))
+        .collect();
         write!(f, "{{{}}}", parts.join(", "))
     }
 }

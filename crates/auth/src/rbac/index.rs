@@ -80,7 +80,8 @@ impl Index {
     }
 
     pub(super) fn put_binding(&mut self, object: &Object) {
-        let (namespace, name) = (Str::new(object.namespace()), Str::new(object.name()));
+        let namespace = Str::new(object.namespace());
+        let name = Str::new(object.name());
         self.remove_binding(&namespace, &name);
         let subjects = object.array_at(&["subjects"]).iter().filter_map(Subject::read).collect();
         let role = RoleRef::of(object);
@@ -163,7 +164,8 @@ impl Index {
 
     /// Returns the rules that apply to a user in a namespace, and the missing roles.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleError>) {
-        let (mut all, mut errors) = (vec![], vec![]);
+        let mut all = vec![];
+        let mut errors = vec![];
         // A binding counts once, even if several of its subjects match.
         let mut seen = HashSet::new();
         self.visit(user, namespace, |grant, rules| {

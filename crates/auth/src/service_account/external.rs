@@ -134,8 +134,10 @@ impl ExternalSigner {
 
 fn read_keys(response: &FetchKeysResponse) -> Result<ExternalKeys, SignerError> {
     let hint = response.refresh_hint_seconds;
-    let seconds = u64::try_from(hint).ok().filter(|seconds| *seconds > 0);
-    let seconds = seconds.ok_or_else(|| format!("found invalid refresh hint ({hint}s)"))?;
+    let seconds = u64::try_from(hint)
+        .ok()
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| format!("found invalid refresh hint ({hint}s)"))?;
     if response.keys.is_empty() {
         return Err("found no keys".to_owned());
     }
@@ -227,9 +229,8 @@ mod tests {
     #[test]
     fn a_header_of_an_external_signer_has_only_type_key_and_algorithm() {
         let check = |header: &str, want: Result<&str, &str>| {
-            let got = check_header(header);
-            let got = got.as_deref().map_err(String::as_str);
-            assert_eq!(got, want, "{header}");
+            let checked = check_header(header);
+            assert_eq!(checked.as_deref().map_err(String::as_str), want, "{header}");
         };
         let json = |text: &str| BASE64URL.encode(text);
         check(&json(r#"{"alg":"ES256","kid":"k1","typ":"JWT"}"#), Ok("k1"));

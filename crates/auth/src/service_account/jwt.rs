@@ -43,8 +43,8 @@ pub fn unverified_claims(token: &str) -> Option<Value> {
 /// Returns the key id in the header; empty if there is none.
 pub fn key_id(token: &str) -> String {
     let header = token.split('.').next().unwrap_or_default();
-    let header = BASE64URL.decode(header).ok();
-    let header = header.and_then(|json| serde_json::from_slice::<Value>(&json).ok());
+    let header =
+        BASE64URL.decode(header).ok().and_then(|json| serde_json::from_slice::<Value>(&json).ok());
     let id = header.as_ref().and_then(|header| header.get("kid")?.as_str());
     id.unwrap_or_default().to_owned()
 }
@@ -61,7 +61,8 @@ pub fn header_fault(header: &Value) -> Option<String> {
     let present = |name: &str| header.get(name).filter(|value| !value.is_null());
     for (name, shown) in [("kid", "key ID"), ("nonce", "nonce"), ("alg", "algorithm")] {
         if let Some(value) = present(name).filter(|value| !value.is_string()) {
-            let (kind, text) = (kind_of(value), quote(&value.to_string()));
+            let kind = kind_of(value);
+            let text = quote(&value.to_string());
             let why = format!("json: cannot unmarshal {kind} into Go value of type string");
             return Some(format!("failed to unmarshal {shown}: {why}: {text}"));
         }
@@ -95,7 +96,8 @@ pub fn is_signed(token: &str, keys: &[VerifyingKey]) -> bool {
         return false;
     }
     let text = |name: &str| header.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (id, algorithm) = (text("kid"), text("alg"));
+    let id = text("kid");
+    let algorithm = text("alg");
     let is_known = keys.iter().any(|key| key.id == id);
     let mut candidates =
         keys.iter().filter(|key| key.algorithm.name() == algorithm && (!is_known || key.id == id));

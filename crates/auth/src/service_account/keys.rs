@@ -173,7 +173,8 @@ impl VerifyingKey {
     /// Returns the key as a JWK.
     pub fn to_jwk(&self) -> Value {
         let key = &*self.key;
-        let (id, alg) = (&self.id, self.algorithm.name());
+        let id = &self.id;
+        let alg = self.algorithm.name();
         let part = |bytes: &[u8]| BASE64URL.encode(bytes);
         let Some((_, curve)) = self.algorithm.curve() else {
             let numbers = der::expect(der::SEQUENCE, key)
@@ -232,10 +233,12 @@ impl SigningKey {
             "RSA PRIVATE KEY" => SigningKey::rsa(RsaKeyPair::from_der(key)),
             "EC PRIVATE KEY" => {
                 let curves = [(der::P256, Algorithm::ES256), (der::P384, Algorithm::ES384)];
-                let made = curves.iter().find_map(|(curve, algorithm)| {
-                    SigningKey::ec(*algorithm, &pkcs8(curve, key)).ok()
-                });
-                let made = made.or_else(|| SigningKey::p521(key));
+                let made = curves
+                    .iter()
+                    .find_map(|(curve, algorithm)| {
+                        SigningKey::ec(*algorithm, &pkcs8(curve, key)).ok()
+                    })
+                    .or_else(|| SigningKey::p521(key));
                 made.ok_or(KeyError("not a P-256, P-384 or P-521 key with its public half"))
             }
             "PRIVATE KEY" => SigningKey::ec(Algorithm::ES256, key)

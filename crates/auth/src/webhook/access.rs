@@ -75,7 +75,8 @@ impl WebhookAuthorizer {
         let spec = spec(user, attributes);
         let brief = || self.conditions.matches(&spec);
         let whole = || {
-            let (conditions, spec) = (self.conditions.clone(), spec.clone());
+            let conditions = self.conditions.clone();
+            let spec = spec.clone();
             move || conditions.matches(&spec)
         };
         match long_work::run(&user.name, brief, whole).await {

@@ -53,8 +53,8 @@ impl AuthorizationConfiguration {
         let failed = |why| format!("failed to load AuthorizationConfiguration from file: {why}");
         let config_errors = ConfigErrors::default();
         let kind = "AuthorizationConfiguration";
-        let fields = Fields::of_file(file, kind, &VERSIONS, &["authorizers"], &config_errors);
-        let fields = fields.map_err(failed)?;
+        let fields = Fields::of_file(file, kind, &VERSIONS, &["authorizers"], &config_errors)
+            .map_err(failed)?;
         let mut errors = ErrorList::new();
         let list = fields.objects("authorizers", &["type", "name", "webhook"]);
         let root = Path::new("authorizers");
@@ -62,13 +62,15 @@ impl AuthorizationConfiguration {
             let why = "at least one authorization mode must be defined";
             errors.push(FieldError::required(&root, why));
         }
-        let (mut kinds, mut known_names) = (HashSet::new(), HashSet::new());
+        let mut kinds = HashSet::new();
+        let mut known_names = HashSet::new();
         let mut authorizers = vec![];
         for (at, fields) in list.iter().enumerate() {
             let path = root.index(at);
             // Parse even an invalid webhook, so that its unknown fields are reported.
             let webhook = Webhook::read(fields);
-            let (kind, name) = (fields.text("type"), fields.text("name"));
+            let kind = fields.text("type");
+            let name = fields.text("name");
             if !check_kind(&kind, &mut kinds, &path, &mut errors) {
                 continue;
             }
@@ -338,8 +340,8 @@ fn check_conditions(conditions: &[String], path: &Path<'_>, errors: &mut ErrorLi
     }
     let mut seen = HashSet::new();
     for (at, text) in conditions.iter().enumerate() {
-        let path = path.index(at);
-        let path = path.field("expression");
+        let element = path.index(at);
+        let path = element.field("expression");
         if text.trim().is_empty() {
             errors.push(FieldError::required(&path, ""));
         } else if !seen.insert(text) {

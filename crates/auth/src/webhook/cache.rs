@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn cached_responses_expire_and_are_bounded() {
-        let (answers, now) = (ResponseCache::<u32>::new(), Instant::now());
+        let answers = ResponseCache::<u32>::new();
+        let now = Instant::now();
         let key = |n: u32| ResponseCache::<u32>::digest(&n.to_le_bytes());
         let second = Duration::from_secs(1);
         answers.put(key(1), 7, now, second);

@@ -37,8 +37,10 @@ pub(super) fn compile(text: &str) -> Result<Program, String> {
 
 impl Conditions {
     pub fn compile(texts: &[String]) -> Result<Conditions, String> {
-        let conditions = texts.iter().map(|text| Ok((text.clone(), compile(text)?)));
-        let conditions = conditions.collect::<Result<_, String>>()?;
+        let conditions = texts
+            .iter()
+            .map(|text| Ok((text.clone(), compile(text)?)))
+            .collect::<Result<_, String>>()?;
         Ok(Conditions { conditions, spec: Arc::new(spec_type()) })
     }
 

@@ -161,8 +161,10 @@ pub fn default_rules(name: &str) -> Vec<Rule> {
 /// Returns the default roles and bindings: cluster-scoped and namespaced ones.
 pub(super) fn defaults(registry: &Registry) -> (Vec<TableEntry>, Vec<TableEntry>) {
     let features = registry.options.features;
-    let gated = GATED.iter().filter(|(feature, _)| features.is_on(*feature));
-    let gated = gated.flat_map(|(_, table)| entries(table));
+    let gated = GATED
+        .iter()
+        .filter(|(feature, _)| features.is_on(*feature))
+        .flat_map(|(_, table)| entries(table));
     let all = entries(TABLE).into_iter().chain(gated);
     all.partition(|entry| !entry.is_namespaced())
 }
@@ -186,7 +188,8 @@ impl TableEntry {
 
     fn object(&self, registry: &Registry) -> (Target, Object) {
         let mut words = self.head.split(' ');
-        let (resource, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let resource = words.next().unwrap_or_default();
+        let name = words.next().unwrap_or_default();
         let resource = match resource {
             "clusterrole" => "clusterroles",
             "role" => "roles",
@@ -236,7 +239,9 @@ fn add_line(role: &mut Object, line: &str) {
         }
         [verbs, groups, resources, ref names @ ..] => {
             let names = names.first().map(|names| list(names)).unwrap_or_default();
-            let (verbs, groups, resources) = (list(verbs), list(groups), list(resources));
+            let verbs = list(verbs);
+            let groups = list(groups);
+            let resources = list(resources);
             add_rule(role, &Rule { verbs, groups, resources, names, urls: vec![] });
         }
         _ => {}

@@ -34,7 +34,8 @@ async fn sync_all(registry: &Registry) -> Result<(), Failure> {
     let permit = own_permit();
     let mut session = watch(registry).await?;
     let definitions = Definitions::stored(registry);
-    let (mut events, mut retries): (Vec<WatchEvent>, Vec<Str>) = (vec![], vec![]);
+    let mut events: Vec<WatchEvent> = vec![];
+    let mut retries: Vec<Str> = vec![];
     let mut pause = RETRY_INTERVAL;
     loop {
         if retries.is_empty() {

@@ -27,7 +27,8 @@ pub(super) async fn run(registry: &Arc<Registry>) -> Result<(), Failure> {
     let mut session = watch(registry).await?;
     let slots = Arc::new(Semaphore::new(CONCURRENT_MAX));
     // There is at most one task for each definition.
-    let (mut tasks, mut names) = (JoinSet::new(), HashSet::new());
+    let mut tasks = JoinSet::new();
+    let mut names = HashSet::new();
     let mut events: Vec<WatchEvent> = vec![];
     loop {
         tokio::select! {
@@ -112,7 +113,8 @@ async fn delete_objects(registry: &Registry, permit: &Permit, name: &str) -> Res
     begin(registry, permit, &target).await?;
     if let Some(kind) = registry.kind(group, resource) {
         let all = Target::of(&kind, "", "");
-        let (list, options) = (ListOptions::default(), DeleteOptions::default());
+        let list = ListOptions::default();
+        let options = DeleteOptions::default();
         registry.delete_collection(permit, &all, &list, &options, &mut vec![]).await?;
         registry.wait_for_known().await?;
         if !registry.objects(&kind).is_empty() {
@@ -157,8 +159,8 @@ async fn remove_finalizer(
     let without_finalizer = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
-        let others = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
-        let others: Vec<Value> = others.collect();
+        let others: Vec<Value> =
+            finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned().collect();
         object.metadata_mut().insert("finalizers", others);
         Ok(NewObject { object, managed: false, warnings: vec![] })
     };

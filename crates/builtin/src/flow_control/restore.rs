@@ -90,8 +90,8 @@ mod tests {
     fn changed_objects_are_set_back_unless_an_administrator_maintains_them() {
         let default = value!({"spec": {"type": "Limited", "n": 1}});
         let check = |current: &Object, want: Option<(&str, i64)>| {
-            let got = restored(current, &default);
-            let got = got.as_ref().map(|object| {
+            let object = restored(current, &default);
+            let got = object.as_ref().map(|object| {
                 let said = object.annotation(AUTO_UPDATE).unwrap_or_default();
                 (said, object.int_at(&["spec", "n"]).unwrap_or_default())
             });

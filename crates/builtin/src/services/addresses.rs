@@ -39,8 +39,8 @@ pub(super) fn families(registry: &Registry) -> Vec<&'static str> {
 fn ranges(registry: &Registry, family: &str) -> Result<Vec<Cidr>, Failure> {
     let target = registry.target("networking.k8s.io", "servicecidrs", "", "");
     let objects = registry.all(&target.kind)?;
-    let stored = objects.range("", "").map(|entry| target.kind.decode(entry));
-    let stored: Vec<Object> = stored.collect::<Result<_, _>>()?;
+    let stored: Vec<Object> =
+        objects.range("", "").map(|entry| target.kind.decode(entry)).collect::<Result<_, _>>()?;
     let stored: Vec<String> = stored
         .iter()
         .filter(|cidr| cidr.deletion_timestamp().is_none())
@@ -138,7 +138,9 @@ async fn allocate_requested(
     let begun = Instant::now();
     let created = create(registry, service, address).await;
     if let Some(range) = ranges.iter().find(is_host) {
-        let (range, took, is_done) = (range.to_string(), begun.elapsed(), created.is_ok());
+        let range = range.to_string();
+        let took = begun.elapsed();
+        let is_done = created.is_ok();
         registry.metrics.services.address(&range, AllocationWay::Static, is_done, took);
     }
     match created {
@@ -168,7 +170,8 @@ async fn allocate_any(
         }
         let begun = Instant::now();
         let counted = |is_done| {
-            let (range, took) = (range.to_string(), begun.elapsed());
+            let range = range.to_string();
+            let took = begun.elapsed();
             registry.metrics.services.address(&range, AllocationWay::Dynamic, is_done, took);
         };
         let (first, size) = hosts(&range);

@@ -118,9 +118,11 @@ impl Ports {
     /// Allocates any free port, at a random position, so that a released port is not reused
     /// immediately. The lower end of the range is used last, because manifests name its ports.
     pub fn allocate_any(&mut self, random: u128) -> Result<u16, String> {
-        let (size, reserved) = (self.range.size(), reserved(self.range.size()));
+        let size = self.range.size();
+        let reserved = reserved(self.range.size());
         let within = |count: usize| usize::try_from(random % (count.max(1) as u128)).unwrap_or(0);
-        let (upper, lower) = (within(size - reserved), within(reserved));
+        let upper = within(size - reserved);
+        let lower = within(reserved);
         let above = (reserved + upper..size).chain(reserved..reserved + upper);
         let mut offsets = above.chain(lower..reserved).chain(0..lower);
         let free = |offset: usize| self.range.ports().nth(offset).filter(|p| !self.contains(*p));
@@ -156,8 +158,11 @@ impl Ports {
         let mut ports = Ports::empty(range);
         let data = obj.get("data").and_then(Value::as_str).unwrap_or_default();
         let data = STANDARD.decode(data).map_err(|error| error.to_string())?;
-        let start = ports.bits.len().checked_sub(data.len());
-        let start = start.ok_or_else(|| "it has more ports than its range".to_owned())?;
+        let start = ports
+            .bits
+            .len()
+            .checked_sub(data.len())
+            .ok_or_else(|| "it has more ports than its range".to_owned())?;
         ports.bits[start..].copy_from_slice(&data);
         Ok(ports)
     }
@@ -212,7 +217,8 @@ impl PortPool {
     /// Counts the ports of the range that are allocated and that are free, as far as this process knows.
     pub fn count(&self, registry: &Registry) {
         if let Some(stored) = self.cached() {
-            let (size, allocated) = (stored.ports.range().size(), stored.ports.iter().count());
+            let size = stored.ports.range().size();
+            let allocated = stored.ports.iter().count();
             registry.metrics.services.ports_in_use(allocated, size.saturating_sub(allocated));
         }
     }

@@ -86,14 +86,18 @@ impl Services {
         // An unreadable service is an error: its ports would count as leaked.
         let kind = registry.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &registry.all(&kind)?)?;
-        let leaked = allocated.iter().filter(|port| !stored.contains(port));
-        let leaked: BTreeSet<u16> = leaked.collect();
+        let leaked: BTreeSet<u16> =
+            allocated.iter().filter(|port| !stored.contains(port)).collect();
         leaks.rounds.retain(|port, _| leaked.contains(port));
         for port in leaked {
             *leaks.rounds.entry(port).or_default() += 1;
         }
-        let expired = leaks.rounds.iter().filter(|(_, rounds)| **rounds > LEAK_ROUNDS);
-        let expired: Vec<u16> = expired.map(|(port, _)| *port).collect();
+        let expired: Vec<u16> = leaks
+            .rounds
+            .iter()
+            .filter(|(_, rounds)| **rounds > LEAK_ROUNDS)
+            .map(|(port, _)| *port)
+            .collect();
         if !expired.is_empty() {
             tracing::warn!(ports = ?expired, "releasing leaked node ports");
             self.ports.release(&expired).await;
@@ -294,7 +298,8 @@ fn allocate_new(
 fn first_duplicate(list: &[Value]) -> Option<(usize, String)> {
     let mut seen = BTreeSet::new();
     list.iter().enumerate().find_map(|(index, port)| {
-        let (number, protocol) = (node_port(port), port.str_at(&["protocol"]).unwrap_or("TCP"));
+        let number = node_port(port);
+        let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
         let duplicate = number != 0 && !seen.insert((number, protocol));
         duplicate.then(|| (index, format!("duplicate nodePort: {{{protocol} {number}}}")))
     })

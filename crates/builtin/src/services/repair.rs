@@ -99,8 +99,8 @@ impl Services {
 
 /// Returns whether an address was created by an API server and is older than the grace period.
 fn may_be_leaked(address: &Object, now: Timestamp) -> bool {
-    let managed = address.meta_map("labels");
-    let mut managed = managed.filter(|(key, _)| *key == "ipaddress.kubernetes.io/managed-by");
+    let mut managed =
+        address.meta_map("labels").filter(|(key, _)| *key == "ipaddress.kubernetes.io/managed-by");
     let created = Timestamp::parse(address.creation_timestamp());
     managed.any(|(_, by)| by == MANAGED_BY)
         && created.is_ok_and(|created| now.since(created).seconds() > GRACE_SECONDS)
@@ -114,7 +114,8 @@ fn leak(
 ) -> Result<Option<(&'static str, String)>, Failure> {
     let name = address.name();
     let text = |field: &str| address.str_at(&["spec", "parentRef", field]);
-    let (namespace, service) = (text("namespace"), text("name"));
+    let namespace = text("namespace");
+    let service = text("name");
     if !text("group").is_empty() || text("resource") != "services" {
         let what = format!("{}/{} {namespace}/{service}", text("group"), text("resource"));
         let note = format!(

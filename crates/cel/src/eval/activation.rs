@@ -113,7 +113,8 @@ impl<'a> Activation<'a> {
         let program = computed.program.as_ref().map_err(|error| {
             EvalError::new(format!("composited variable \"{name}\" fails to compile: {error}"))
         })?;
-        let (before, retained) = (crate::meter::bytes_left(), self.bytes.get());
+        let before = crate::meter::bytes_left();
+        let retained = self.bytes.get();
         let outcome = crate::stack::ensure_sufficient_stack(|| program.evaluate_nested(self));
         let made = before.saturating_sub(crate::meter::bytes_left());
         // Contains what the variables that it reads have added.

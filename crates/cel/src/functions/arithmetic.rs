@@ -57,7 +57,8 @@ fn add<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
         [Val::Uint(left), Val::Uint(right)] => uint_result(left.checked_add(*right)),
         [Val::Double(left), Val::Double(right)] => Ok(Val::Double(left + right)),
         [Val::String(left), Val::String(right)] => {
-            let (left, right) = (left.as_str(), right.as_str());
+            let left = left.as_str();
+            let right = right.as_str();
             meter::make(left.len() + right.len())?;
             let mut text = String::with_capacity(left.len() + right.len());
             text.push_str(left);

@@ -134,7 +134,8 @@ pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 
 fn slice<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let items = list(args, 0)?;
-    let (start, end) = (int_arg(args, 1)?, int_arg(args, 2)?);
+    let start = int_arg(args, 1)?;
+    let end = int_arg(args, 2)?;
     let fault = |why: &str| Err(EvalError::new(format!("cannot slice({start}, {end}), {why}")));
     if start < 0 || end < 0 {
         return fault("negative indexes not supported");

@@ -74,7 +74,8 @@ fn chars_before(text: &Text<'_>, place: usize) -> Val<'static> {
 }
 
 pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
-    let (text, part) = (text_val(args, 0)?, text_arg(args, 1)?);
+    let text = text_val(args, 0)?;
+    let part = text_arg(args, 1)?;
     let start = if args.len() > 2 { int_arg(args, 2)? } else { 0 };
     if part.is_empty() {
         return Ok(Val::Int(start));
@@ -90,7 +91,8 @@ pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 }
 
 pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
-    let (text, part) = (text_val(args, 0)?, text_arg(args, 1)?);
+    let text = text_val(args, 0)?;
+    let part = text_arg(args, 1)?;
     let content = text.as_str();
     let length = text.chars() as i64;
     let start = if args.len() > 2 { Some(int_arg(args, 2)?) } else { None };
@@ -129,7 +131,9 @@ fn substring<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 }
 
 fn replace<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
-    let (text, old, new) = (text_arg(args, 0)?, text_arg(args, 1)?, text_arg(args, 2)?);
+    let text = text_arg(args, 0)?;
+    let old = text_arg(args, 1)?;
+    let new = text_arg(args, 2)?;
     let limit = if args.len() > 3 { int_arg(args, 3)? } else { -1 };
     let count = usize::try_from(limit).unwrap_or(usize::MAX);
     let places = if old.is_empty() { text.len() + 1 } else { text.len() / old.len() };
@@ -141,7 +145,8 @@ fn replace<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 }
 
 fn split<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
-    let (text, separator) = (text_arg(args, 0)?, text_arg(args, 1)?);
+    let text = text_arg(args, 0)?;
+    let separator = text_arg(args, 1)?;
     let limit = if args.len() > 2 { int_arg(args, 2)? } else { -1 };
     if limit == 0 {
         return Ok(Val::list(vec![]));

@@ -214,11 +214,13 @@ impl Expander<'_> {
             _ => {
                 let init = self.literal(Literal::Int(0));
                 let condition = self.literal(Literal::Bool(true));
-                let (accumulated, one) = (self.accumulator(), self.literal(Literal::Int(1)));
+                let accumulated = self.accumulator();
+                let one = self.literal(Literal::Int(1));
                 let more = self.call(operator::ADD, vec![accumulated, one]);
                 let same = self.accumulator();
                 let step = self.call(operator::CONDITIONAL, vec![test, more, same]);
-                let (count, one) = (self.accumulator(), self.literal(Literal::Int(1)));
+                let count = self.accumulator();
+                let one = self.literal(Literal::Int(1));
                 [init, condition, step, self.call(operator::EQUAL, vec![count, one])]
             }
         };

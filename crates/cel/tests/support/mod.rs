@@ -120,10 +120,8 @@ pub fn same(one: &Val<'_>, two: &Val<'_>) -> bool {
 }
 
 fn same_maps(one: &Map<'_>, two: &Map<'_>) -> bool {
-    let (one, two) = (
-        one.entries().expect("cel-spec's tests are well-formed"),
-        two.entries().expect("cel-spec's tests are well-formed"),
-    );
+    let one = one.entries().expect("cel-spec's tests are well-formed");
+    let two = two.entries().expect("cel-spec's tests are well-formed");
     one.len() == two.len()
         && one.iter().all(|(key, value)| {
             two.iter().any(|(other, found)| same(key, other) && same(value, found))

@@ -101,8 +101,11 @@ fn requester(csr: &Object) -> User {
     let texts = |values: &[Value]| -> Vec<Str> {
         values.iter().filter_map(Value::as_str).map(Str::new).collect()
     };
-    let extra = csr.at(&["spec", "extra"]).and_then(Value::as_object);
-    let extra = extra.into_iter().flat_map(|extra| extra.iter());
+    let extra = csr
+        .at(&["spec", "extra"])
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|extra| extra.iter());
     User {
         name: csr.str_at(&["spec", "username"]).into(),
         uid: csr.str_at(&["spec", "uid"]).into(),

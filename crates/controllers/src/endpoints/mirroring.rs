@@ -69,7 +69,8 @@ impl ControlLoop for Mirroring {
             let entry = registry.cached(&kind, &key.0, &key.1)?;
             kind.decode(&entry).ok()
         };
-        let (endpoints, service) = (read("endpoints"), read("services"));
+        let endpoints = read("endpoints");
+        let service = read("services");
         let has_selector = |service: &Object| service.at(&["spec", "selector"]).is_some();
         let is_mirrored = service.is_some_and(|service| !has_selector(&service));
         match endpoints.filter(|endpoints| is_mirrored && allows_mirroring(endpoints)) {
@@ -130,19 +131,22 @@ fn map_of<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Map {
 fn groups(endpoints: &Object) -> Vec<Group> {
     let mut groups: Vec<Group> = vec![];
     for subset in endpoints.array_at(&["subsets"]) {
-        let ports = subset.array_at(&["ports"]).iter().map(|port| {
-            let mut port = port.clone();
-            if let Some(port) = port.as_object_mut()
-                && port.get("name").is_none()
-            {
-                port.insert("name", "");
-            }
-            port
-        });
-        let ports: Vec<Value> = ports.collect();
+        let ports: Vec<Value> = subset
+            .array_at(&["ports"])
+            .iter()
+            .map(|port| {
+                let mut port = port.clone();
+                if let Some(port) = port.as_object_mut()
+                    && port.get("name").is_none()
+                {
+                    port.insert("name", "");
+                }
+                port
+            })
+            .collect();
         let ready = subset.array_at(&["addresses"]).iter().map(|address| (address, true));
-        let not_ready = subset.array_at(&["notReadyAddresses"]).iter();
-        let not_ready = not_ready.map(|address| (address, false));
+        let not_ready =
+            subset.array_at(&["notReadyAddresses"]).iter().map(|address| (address, false));
         for (address, is_ready) in ready.chain(not_ready).take(ADDRESSES_MAX) {
             let Some(family) = address.str_at(&["ip"]).and_then(family_of) else { continue };
             let endpoint = endpoint(address, is_ready);

@@ -68,8 +68,8 @@ impl ControlLoop for EndpointsLoop {
         };
         let registry = &self.client.registry;
         let target = Target::of(&kind, &key.0, &key.1);
-        let known = registry.cached(&kind, &key.0, &key.1);
-        let known = known.map(|entry| kind.decode(&entry)).transpose()?;
+        let known =
+            registry.cached(&kind, &key.0, &key.1).map(|entry| kind.decode(&entry)).transpose()?;
         let Some(service) = registry.cached(&services, &key.0, &key.1) else {
             self.triggers.remove(&key);
             let is_lock = |known: &Object| known.annotation(LEADER_ANNOTATION).is_some();
@@ -165,7 +165,8 @@ fn subsets(service: &Object, pods: &[Object]) -> (Vec<Value>, bool) {
     let family = service.array_at(&["spec", "ipFamilies"]).first().and_then(Value::as_str);
     let ports = service.array_at(&["spec", "ports"]);
     let mut by_port: BTreeMap<PortKey, (Value, Addresses)> = BTreeMap::new();
-    let (mut count, mut all) = (0, 0);
+    let mut count = 0;
+    let mut all = 0;
     for pod in pods.iter().filter(|pod| is_reachable(pod)) {
         if pod.deletion_timestamp().is_some() && !publishes_not_ready {
             continue;

@@ -65,19 +65,25 @@ pub(super) async fn reconcile(
     groups: Vec<Group>,
 ) -> Result<(), Failure> {
     let Some(kind) = client.kind("discovery.k8s.io", "endpointslices") else { return Ok(()) };
-    let (namespace, name) = (owner.object.namespace(), owner.object.name());
+    let namespace = owner.object.namespace();
+    let name = owner.object.name();
     let prefix = format!("{namespace}/");
     let all = client.registry.cached_all(&kind);
-    let known = all.range(&prefix, "").filter(|entry| {
-        service_of(entry, owner.managed_by).is_some_and(|(_, service)| service == name)
-    });
-    let known: Vec<&Entry> = known.collect();
+    let known: Vec<&Entry> = all
+        .range(&prefix, "")
+        .filter(|entry| {
+            service_of(entry, owner.managed_by).is_some_and(|(_, service)| service == name)
+        })
+        .collect();
     let stored: usize = known.iter().map(|entry| entry.size()).sum();
     let made: usize = groups.iter().map(|group| group.endpoints.len() * ENDPOINT_BYTES).sum();
     let plan = off_worker::compute(stored + made, || {
-        let known = known.into_iter().map(|entry| kind.decode(entry));
-        let known = known.collect::<Result<Vec<_>, _>>()?;
-        let known = known.into_iter().filter(|slice| slice.deletion_timestamp().is_none());
+        let known = known
+            .into_iter()
+            .map(|entry| kind.decode(entry))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .filter(|slice| slice.deletion_timestamp().is_none());
         Ok::<_, Failure>(plan(owner, known.collect(), groups))
     })?;
     for slice in plan.create {
@@ -121,7 +127,8 @@ fn plan_family(
     groups: Vec<Group>,
     plan: &mut Plan,
 ) {
-    let (mut own, mut unchanged) = (Plan::default(), 0);
+    let mut own = Plan::default();
+    let mut unchanged = 0;
     for group in groups.into_iter().filter(|group| !group.endpoints.is_empty()) {
         let has_ports = |slice: &mut Object| slice.array_at(&["ports"]) == group.ports;
         let known = slices.extract_if(.., has_ports).collect();
@@ -161,7 +168,8 @@ fn plan_family(
 /// Plans the slices of one group. Returns the number of slices that stay unchanged.
 fn plan_group(owner: &Owner<'_>, group: Group, known: Vec<Object>, plan: &mut Plan) -> usize {
     let mut desired = Desired::new(group.endpoints);
-    let (mut changed, mut unchanged): (Vec<Object>, Vec<Object>) = (vec![], vec![]);
+    let mut changed: Vec<Object> = vec![];
+    let mut unchanged: Vec<Object> = vec![];
     for mut slice in known {
         let before = slice.array_at(&["endpoints"]);
         let matched: Vec<Value> = before.iter().filter_map(|known| desired.take(known)).collect();
@@ -289,9 +297,12 @@ fn has_other_metadata(owner: &Owner<'_>, slice: &Object) -> bool {
     let labels = slice.at(&["metadata", "labels"]).and_then(Value::as_object);
     let annotations =
         slice.meta_map("annotations").filter(|(name, _)| *name != TRIGGER_TIME_ANNOTATION);
-    let wanted = owner.annotations.iter();
-    let wanted = wanted.map(|(name, text)| (name.as_str(), text.as_str().unwrap_or_default()));
-    let (mut annotations, mut wanted): (Vec<_>, Vec<_>) = (annotations.collect(), wanted.collect());
+    let wanted = owner
+        .annotations
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str().unwrap_or_default()));
+    let mut annotations: Vec<_> = annotations.collect();
+    let mut wanted: Vec<_> = wanted.collect();
     annotations.sort_unstable();
     wanted.sort_unstable();
     labels != Some(&all_labels(owner)) || annotations != wanted
@@ -326,8 +337,12 @@ mod tests {
         let ports = vec![value!({"name": "p", "port": 80})];
         let groups = vec![Group { family: "IPv4".into(), ports, endpoints }];
         let plan = plan(&owner, known, groups);
-        let sizes = plan.create.iter().chain(&plan.update);
-        let sizes: Vec<usize> = sizes.map(|slice| slice.array_at(&["endpoints"]).len()).collect();
+        let sizes: Vec<usize> = plan
+            .create
+            .iter()
+            .chain(&plan.update)
+            .map(|slice| slice.array_at(&["endpoints"]).len())
+            .collect();
         assert_eq!(sizes, want);
         assert_eq!([plan.create.len(), plan.update.len(), plan.delete.len()], counts);
         plan
@@ -372,7 +387,8 @@ mod tests {
             let (known, changed) = churn(count);
             let full = vec![ENDPOINTS_MAX; known.len()];
             let times = (0..TRIES).map(|_| {
-                let (known, changed) = (known.clone(), changed.clone());
+                let known = known.clone();
+                let changed = changed.clone();
                 let begun = off_worker::thread_time();
                 check(known, changed, &full, [0, full.len(), 0]);
                 off_worker::thread_time() - begun

@@ -107,8 +107,8 @@ impl Slices {
     /// Returns the endpoints of a service by family and ports, and whether a pod was left out
     /// because its node does not exist.
     fn groups(&self, service: &Object, pods: &[Object]) -> (Vec<Group>, bool) {
-        let families = service.array_at(&["spec", "ipFamilies"]).iter().filter_map(Value::as_str);
-        let families: Vec<&str> = families.collect();
+        let families: Vec<&str> =
+            service.array_at(&["spec", "ipFamilies"]).iter().filter_map(Value::as_str).collect();
         let publishes_not_ready = publishes_not_ready(service);
         let mut groups: Vec<Group> = vec![];
         let mut lacks_node = false;
@@ -173,7 +173,8 @@ fn ports(service: &Object, pod: &Object) -> Vec<Value> {
 
 fn endpoint(service: &Object, pod: &Object, addresses: &[&str], zone: Option<&str>) -> Value {
     let addresses: Vec<Value> = addresses.iter().map(|address| Value::from(*address)).collect();
-    let (serving, terminating) = (is_ready(pod), pod.deletion_timestamp().is_some());
+    let serving = is_ready(pod);
+    let terminating = pod.deletion_timestamp().is_some();
     let ready = publishes_not_ready(service) || (serving && !terminating);
     let mut endpoint = value!({
         "addresses": addresses,

@@ -171,11 +171,12 @@ async fn long_responses_of_a_peer_wait_for_each_other() {
         let authority = Authority::new();
         let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
         let client = client(&authority, server.address);
-        let endless = (0..4).map(|_| {
-            let client = client.clone();
-            tokio::spawn(async move { post(&client, "/slow-long-body").await })
-        });
-        let endless: Vec<_> = endless.collect();
+        let endless: Vec<_> = (0..4)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { post(&client, "/slow-long-body").await })
+            })
+            .collect();
         let brief = Duration::from_millis(50);
         let end = Instant::now() + Duration::from_secs(20);
         while post_within(&client, "/long", brief).await.is_ok() {
@@ -263,7 +264,8 @@ async fn certificate_errors_are_worded_as_by_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_authority_is_rejected_and_a_served_root_is_trusted() {
-    let (authority, other) = (Authority::named("ca"), Authority::named("ca"));
+    let authority = Authority::named("ca");
+    let other = Authority::named("ca");
     let server = TestPeer::start(&other.issue(&Certificate::default()), "h2").await;
     let want = "tls: failed to verify certificate: x509: certificate signed by unknown authority \
                 (possibly because of \"x509: ECDSA verification failure\" while trying to verify \
@@ -316,8 +318,9 @@ async fn a_response_may_end_with_its_connection() {
     let issued = authority.issue(&Certificate::default());
     let old = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\":1}";
     let client_of = |address| client(&authority, address);
-    let answer = post(&client_of(peer::start_truncating(&issued, old).await), "/").await;
-    let answer = answer.expect("the end of the connection is that of the answer");
+    let answer = post(&client_of(peer::start_truncating(&issued, old).await), "/")
+        .await
+        .expect("the end of the connection is that of the answer");
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &br#"{"a":1}"#[..]));
     // A response with a length must be complete.
     let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\":1}";

@@ -133,7 +133,8 @@ impl TestPeer {
         let is_http2 = alpn == "h2";
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, counters) = (acceptor.clone(), counters.clone());
+                let acceptor = acceptor.clone();
+                let counters = counters.clone();
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     counters.connections.fetch_add(1, Ordering::SeqCst);
@@ -215,7 +216,8 @@ async fn answer(
         value.unwrap_or_default().to_owned()
     };
     counters.hosts.lock().expect("a lock").push(host.unwrap_or_else(|| header("host")));
-    let (authorization, path) = (header("authorization"), request.uri().path().to_owned());
+    let authorization = header("authorization");
+    let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
     let whole = |bytes: Bytes| Full::new(bytes).map_err(|never: Infallible| match never {}).boxed();
     let mut response = Response::new(whole(body));

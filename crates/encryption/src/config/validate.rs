@@ -47,7 +47,8 @@ fn check_entry<'v>(
             errors.push(FieldError::invalid(&place.index(at), *name, why));
         }
     }
-    let (providers, place) = (entry.array_at(&["providers"]), path.field("providers"));
+    let providers = entry.array_at(&["providers"]);
+    let place = path.field("providers");
     if providers.is_empty() {
         errors.push(FieldError::required(&place, &format!("at least one {place} is required")));
     }
@@ -59,7 +60,9 @@ fn check_entry<'v>(
 fn check_overlap(resources: &[&str], path: &Path<'_>, errors: &mut ErrorList) {
     // The number of resources of each group, and whether one of them is a wildcard.
     let mut groups: HashMap<String, (usize, bool)> = HashMap::new();
-    let (mut known, mut has_duplicate, mut has_everything) = (HashSet::new(), false, false);
+    let mut known = HashSet::new();
+    let mut has_duplicate = false;
+    let mut has_everything = false;
     for name in resources {
         let parsed = GroupResource::parse(name);
         let (count, has_wildcard) = groups.entry(parsed.group.clone()).or_default();
@@ -199,7 +202,8 @@ fn check_keys(of: &Value, lengths: &[usize], path: &Path<'_>, errors: &mut Error
             let why = "name is a mandatory field for a key";
             errors.push(FieldError::required(&path.field("name"), why));
         }
-        let (secret, path) = (text("secret"), path.field("secret"));
+        let secret = text("secret");
+        let path = path.field("secret");
         if secret.is_empty() {
             errors.push(FieldError::required(&path, "secret is a mandatory field for a key"));
             continue;
@@ -209,7 +213,8 @@ fn check_keys(of: &Value, lengths: &[usize], path: &Path<'_>, errors: &mut Error
             Some(secret) if lengths.contains(&secret.len()) => continue,
             Some(secret) => {
                 let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
-                let (given, lengths) = (secret.len(), lengths.join(" "));
+                let given = secret.len();
+                let lengths = lengths.join(" ");
                 format!(
                     "secret is not of the expected length, got {given}, expected one of [{lengths}]"
                 )
@@ -228,7 +233,9 @@ fn api_version(kms: &Value) -> &str {
 
 fn check_kms(kms: &Value, path: &Path<'_>, names: &HashSet<&str>, errors: &mut ErrorList) {
     let text = |name: &str| kms.str_at(&[name]).unwrap_or_default();
-    let (version, name, place) = (api_version(kms), text("name"), path.field("name"));
+    let version = api_version(kms);
+    let name = text("name");
+    let place = path.field("name");
     if name.is_empty() {
         errors.push(FieldError::required(&place, "name is a mandatory field for a provider"));
     }

@@ -26,7 +26,8 @@ impl WriteSeed {
         if age <= WRITE_TIME_MAX {
             return Ok(());
         }
-        let (hash, late) = (hash(&self.envelope.key_id), (age - WRITE_TIME_MAX).as_secs());
+        let hash = hash(&self.envelope.key_id);
+        let late = (age - WRITE_TIME_MAX).as_secs();
         Err(format!("encryptedDEKSource with keyID hash {hash:?} expired {late} seconds ago"))
     }
 }

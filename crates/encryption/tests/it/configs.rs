@@ -19,8 +19,8 @@ fn broken_configurations_get_the_messages_of_kube_apiserver() {
     for case in CONFIGS.split("== ").skip(1).collect::<Vec<_>>().chunks(2) {
         let [file, expected] = case else { panic!("half a case: {case:?}") };
         let (name, text) = file.split_once('\n').expect("a name");
-        let expected = expected.strip_prefix("error\n").expect("an error").trim_end_matches('\n');
-        let mut expected = expected.to_owned();
+        let mut expected =
+            expected.strip_prefix("error\n").expect("an error").trim_end_matches('\n').to_owned();
         for (secret, redacted) in REDACTED {
             expected = expected.replace(secret, redacted);
         }
@@ -38,8 +38,7 @@ fn broken_configurations_get_the_messages_of_kube_apiserver() {
 fn secrets_are_decoded_as_by_go() {
     // Bits behind the last byte, and line ends.
     let text = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n- resources: [secrets]\n  providers:\n\
-                - aesgcm: {keys: [{name: a, secret: \"MDEyMzQ1Njc4\\nOWFiY2RlZh==\"}]}\n";
-    let text = text.replace("- aesgcm", "  - aesgcm");
+                - aesgcm: {keys: [{name: a, secret: \"MDEyMzQ1Njc4\\nOWFiY2RlZh==\"}]}\n".replace("- aesgcm", "  - aesgcm");
     let config = Config::parse(&text, "FILE").expect("a configuration");
     assert!(format!("{config:?}").contains("a (16 bytes)"), "{config:?}");
 }

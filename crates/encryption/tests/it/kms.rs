@@ -66,7 +66,8 @@ async fn a_new_server_asks_once_for_the_key_of_many_values() {
     let second = case.start().await;
     assert_eq!(second.open(SECRETS, PATH, &stored), Ok(Opened::Waits { is_stale: false }));
     let reads = (0..20).map(|_| {
-        let (second, stored) = (second.clone(), stored.clone());
+        let second = second.clone();
+        let stored = stored.clone();
         tokio::spawn(async move { second.open_waiting(SECRETS, PATH, &stored).await })
     });
     for read in reads.collect::<Vec<_>>() {

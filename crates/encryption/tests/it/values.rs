@@ -129,8 +129,7 @@ async fn the_first_key_writes_and_others_are_stale() {
     let failed = "cipher: message authentication failed";
     let check = async |providers: &[&str], stored: &Bytes, expected: Result<bool, &str>| {
         let encryption = encryption(providers).await;
-        let got = open(&encryption, stored, PATH);
-        let got = got.map(|(value, is_stale)| {
+        let got = open(&encryption, stored, PATH).map(|(value, is_stale)| {
             assert_eq!(value, "v");
             is_stale
         });
@@ -165,8 +164,7 @@ async fn wildcards_stand_behind_names() {
         - resources: [configmaps]\n  providers: [{identity: {}}]\n\
         - resources: ['*.apps']\n  providers: [{aesgcm: {keys: [{name: group, secret: K}]}}]\n\
         - resources: ['*.']\n  providers: [{aesgcm: {keys: [{name: core, secret: K}]}}]\n\
-        - resources: ['*.*']\n  providers: [{aesgcm: {keys: [{name: all, secret: K}]}}]\n";
-    let text = text.replace("secret: K", "secret: MDEyMzQ1Njc4OWFiY2RlZg==");
+        - resources: ['*.*']\n  providers: [{aesgcm: {keys: [{name: all, secret: K}]}}]\n".replace("secret: K", "secret: MDEyMzQ1Njc4OWFiY2RlZg==");
     let config = Config::parse(&text, "FILE").expect("a configuration");
     let encryption = Encryption::start(&config).await.expect("an encryption");
     let check = |group: &str, resource: &str, expected: &str| {

@@ -78,8 +78,8 @@ impl<'a, 'd, 'g> Evaluation<'a, 'd, 'g> {
     /// Deletes a key if its newest write has this lease.
     pub(crate) fn delete_attached(&mut self, key: Bytes, lease: i64) -> Result<(), EtcdError> {
         // Not counted as read: a lease that has too many keys could never end.
-        let current = self.draft.get(&key, self.draft.newest())?;
-        let current = current.map(record::decode_kv).transpose()?;
+        let current =
+            self.draft.get(&key, self.draft.newest())?.map(record::decode_kv).transpose()?;
         if current.is_some_and(|kv| kv.lease == lease) {
             self.draft.delete(key.clone()).map_err(changed_twice)?;
             self.changes.push(LeaseChange { key, lease: 0 });
@@ -153,7 +153,8 @@ impl<'a, 'd, 'g> Evaluation<'a, 'd, 'g> {
     fn do_put(&mut self, req: &PutRequest) -> Result<PutResponse, EtcdError> {
         let before = self.reading.get(self.draft, &req.key, self.draft.newest())?;
         let version = before.as_ref().map_or(0, |kv| kv.version) + 1;
-        let (mut value, mut lease) = (&req.value, req.lease);
+        let mut value = &req.value;
+        let mut lease = req.lease;
         if req.ignore_value || req.ignore_lease {
             let before = before.as_ref().ok_or(EtcdError::KeyNotFound)?;
             value = if req.ignore_value { &before.value } else { value };

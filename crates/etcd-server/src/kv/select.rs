@@ -80,8 +80,10 @@ mod tests {
     }
 
     fn keys(req: &RangeRequest) -> (String, bool, i64) {
-        let all = vec![kv("a", 2, 9, "x"), kv("b", 3, 5, "z"), kv("c", 4, 8, "y")];
-        let all = all.into_iter().take(keys_needed(req).unwrap_or(9)).collect();
+        let all = vec![kv("a", 2, 9, "x"), kv("b", 3, 5, "z"), kv("c", 4, 8, "y")]
+            .into_iter()
+            .take(keys_needed(req).unwrap_or(9))
+            .collect();
         let response = select(req, all, 3);
         let keys = response.kvs.iter().flat_map(|kv| kv.key.to_vec());
         (String::from_utf8(keys.collect()).expect("text"), response.more, response.count)

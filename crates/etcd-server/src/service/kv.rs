@@ -42,7 +42,8 @@ impl Engine {
         }
         let needed = keys_needed(&req).unwrap_or(usize::MAX);
         let first = self.store.range(interval.range(needed, at)).await?;
-        let (revision, is_whole) = (first.at, !first.more);
+        let revision = first.at;
+        let is_whole = !first.more;
         let (kvs, permit) = self.read_pages(&interval, first, needed).await?;
         let count = match is_whole {
             true => kvs.len() as u64,
@@ -65,7 +66,9 @@ impl Engine {
         first: Page,
         needed: usize,
     ) -> Result<(Vec<KeyValue>, Option<OwnedSemaphorePermit>), EtcdError> {
-        let (at, mut more, mut bytes) = (first.at, first.more, 0);
+        let at = first.at;
+        let mut more = first.more;
+        let mut bytes = 0;
         let mut kvs = Vec::with_capacity(first.items.len());
         let mut add = |items: Vec<keelson_store::KeyValue>, kvs: &mut Vec<KeyValue>| {
             for kv in items {
@@ -81,8 +84,8 @@ impl Engine {
         if !more || kvs.len() >= needed {
             return Ok((kvs, None));
         }
-        let permit = Arc::clone(&self.long_ranges).acquire_owned().await;
-        let permit = permit.map_err(|_| EtcdError::Stopped)?;
+        let permit =
+            Arc::clone(&self.long_ranges).acquire_owned().await.map_err(|_| EtcdError::Stopped)?;
         while more && kvs.len() < needed {
             let Some(last) = kvs.last() else { break };
             let start = keelson_store::key_after(&last.key);

@@ -106,13 +106,14 @@ impl Engine {
         let newest = self.revision();
         let revision = if req.revision > 0 { req.revision } else { newest };
         let compacted = self.compacted();
-        let permit = Arc::clone(&self.long_reads).acquire_owned().await;
-        let permit = permit.map_err(|_| EtcdError::Stopped)?;
+        let permit =
+            Arc::clone(&self.long_reads).acquire_owned().await.map_err(|_| EtcdError::Stopped)?;
         let engine = Arc::clone(&self);
         let hashing = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let mut hash = KeyValueHash::new();
-            let (oldest, through) = (from_etcd(compacted), from_etcd(revision));
+            let oldest = from_etcd(compacted);
+            let through = from_etcd(revision);
             engine.store.records(oldest, through, &mut |record| {
                 let head = &record.head;
                 // As etcd has it: of what is older than the compaction only what lives at the

@@ -64,7 +64,8 @@ fn put_op(key: &str, value: &str) -> RequestOp {
 }
 
 fn get_op(key: &str, end: &str) -> RequestOp {
-    let (key, range_end) = (key.to_owned().into(), end.to_owned().into());
+    let key = key.to_owned().into();
+    let range_end = end.to_owned().into();
     op(Request::Range(RangeRequest { key, range_end, ..RangeRequest::default() }))
 }
 
@@ -73,7 +74,8 @@ fn shown(response: &TxnResponse) -> Vec<String> {
     let show = |op: &crate::proto::ResponseOp| match op.response.as_ref().expect("a response") {
         Response::Range(range) => {
             let kvs = range.kvs.iter().map(|kv| {
-                let (key, value) = (kv.key.escape_ascii(), kv.value.escape_ascii());
+                let key = kv.key.escape_ascii();
+                let value = kv.value.escape_ascii();
                 format!("{key}={value}@{}v{}", kv.mod_revision, kv.version)
             });
             format!("get {} of {}", kvs.collect::<Vec<_>>().join(" "), range.count)
@@ -98,8 +100,8 @@ async fn a_transaction_is_one_revision_and_sees_its_own_writes() {
         put_op("c", "1"),
         get_op("a", "z"),
     ];
-    let response = engine.clone().txn(TxnRequest { success, ..TxnRequest::default() }).await;
-    let response = response.expect("done");
+    let response =
+        engine.clone().txn(TxnRequest { success, ..TxnRequest::default() }).await.expect("done");
     let expected =
         ["put at 4", "get a=2@4v2 of 1", "deleted 1", "put at 4", "get a=2@4v2 c=1@4v1 of 2"];
     assert_eq!(shown(&response), expected);

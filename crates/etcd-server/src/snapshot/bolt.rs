@@ -117,7 +117,8 @@ impl<W: Write + Seek> BoltFile<W> {
 
     fn write_branch(&mut self, children: &[Child]) -> io::Result<Child> {
         let mut position = children.len() * ELEMENT_BYTES;
-        let (mut body, mut keys) = (Vec::new(), Vec::new());
+        let mut body = Vec::new();
+        let mut keys = Vec::new();
         for Child { first_key, page } in children {
             body.extend_from_slice(&(position as u32).to_le_bytes());
             body.extend_from_slice(&(first_key.len() as u32).to_le_bytes());
@@ -196,7 +197,8 @@ impl Leaf {
     fn push(&mut self, flags: u32, key: &[u8], value: &[u8]) {
         let start = self.data.len();
         // Rows are far below 4 GiB: a value is at most a request.
-        let (key_bytes, value_bytes) = (key.len() as u32, value.len() as u32);
+        let key_bytes = key.len() as u32;
+        let value_bytes = value.len() as u32;
         self.elements.push(Element { flags, start, key_bytes, value_bytes });
         self.data.extend_from_slice(key);
         self.data.extend_from_slice(value);
@@ -257,7 +259,8 @@ mod tests {
             u64::from_le_bytes(number) as usize
         };
         assert_eq!(number(start, 8), page as usize, "each page has its number");
-        let (flags, count) = (number(start + 8, 2), number(start + 10, 2));
+        let flags = number(start + 8, 2);
+        let count = number(start + 10, 2);
         for place in 0..count {
             let element = start + HEADER_BYTES + place * ELEMENT_BYTES;
             if flags == usize::from(BRANCH) {

@@ -65,7 +65,8 @@ fn write(engine: &Engine) -> Result<File, EtcdError> {
         None => tempfile::tempfile(),
     };
     let mut bolt = file.and_then(|file| BoltFile::new(BufWriter::new(file))).map_err(io_error)?;
-    let (compacted, newest) = (engine.compacted(), engine.store.revision());
+    let compacted = engine.compacted();
+    let newest = engine.store.revision();
     let write = || -> Result<BufWriter<File>, EtcdError> {
         let member = format!("{:x}", engine.ids.member);
         let meta = meta_rows(engine, compacted, to_etcd(newest));

@@ -285,7 +285,8 @@ impl WatchStream {
             let Some(watcher) = self.watchers.get(id).filter(|_| !positions.is_empty()) else {
                 continue;
             };
-            let (prev_kv, fragment) = (watcher.prev_kv, watcher.fragment);
+            let prev_kv = watcher.prev_kv;
+            let fragment = watcher.fragment;
             let mut events = Vec::with_capacity(positions.len());
             for position in positions {
                 let Some(stored) = batch.events.get(position) else { continue };

@@ -52,7 +52,8 @@ pub(crate) fn fragments(response: WatchResponse, bytes_max: usize) -> Vec<WatchR
     let empty = WatchResponse { events: Vec::new(), fragment: true, ..response };
     let head_bytes = empty.encoded_len();
     let mut fragments = vec![];
-    let (mut current, mut bytes) = (empty.clone(), head_bytes);
+    let mut current = empty.clone();
+    let mut bytes = head_bytes;
     for event in events {
         // Its tag and its length.
         let event_bytes = event.encoded_len() + 6;

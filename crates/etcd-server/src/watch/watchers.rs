@@ -36,7 +36,8 @@ impl Watcher {
         let has = |filter: FilterType| req.filters.contains(&filter.into());
         // The smallest key.
         let key = if req.key.is_empty() { Bytes::from_static(b"\0") } else { req.key.clone() };
-        let (key, end) = (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&req.range_end));
+        let key = Bytes::copy_from_slice(&key);
+        let end = Bytes::copy_from_slice(&req.range_end);
         Self {
             interval: Interval::new(&key, &end),
             prev_kv: req.prev_kv,

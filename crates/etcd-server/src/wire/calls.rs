@@ -177,8 +177,8 @@ async fn collect(
     place: &Place,
 ) -> Result<Request<Full<Bytes>>, Status> {
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, bytes_max + FRAME_BYTES);
-    let body = body.inspect_frame(|frame| place.grow(frame.data_ref().map_or(0, Bytes::len)));
+    let body = Limited::new(body, bytes_max + FRAME_BYTES)
+        .inspect_frame(|frame| place.grow(frame.data_ref().map_or(0, Bytes::len)));
     let body = match timeout(MESSAGE_TIME_MAX, body.collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
@@ -215,7 +215,9 @@ where
             return Box::pin(async { Err(called_twice()) });
         };
         let answer = answer(request.into_inner());
-        let (turn, share, shared) = (self.turn.take(), self.share.clone(), self.shared.clone());
+        let turn = self.turn.take();
+        let share = self.share.clone();
+        let shared = self.shared.clone();
         Box::pin(async move {
             let response = answer.await?;
             // Others are answered while this one waits for those who do not read.

@@ -72,7 +72,8 @@ impl Listener {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let (routes, tls) = (routes.clone(), self.tls.clone());
+                    let routes = routes.clone();
+                    let tls = self.tls.clone();
                     connections.spawn(async move {
                         serve(routes, tls, stream).await;
                         drop(slot);

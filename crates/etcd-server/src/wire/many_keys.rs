@@ -58,8 +58,7 @@ pub(crate) async fn range(
     if has_few_keys(&req) {
         return engine.range(req).await;
     }
-    let lane = Arc::clone(&shared.ranges).acquire_owned().await;
-    let lane = lane.map_err(|_| EtcdError::Stopped)?;
+    let lane = Arc::clone(&shared.ranges).acquire_owned().await.map_err(|_| EtcdError::Stopped)?;
     let runtime = tokio::runtime::Handle::current();
     // The thread has the place: it goes on when the client does not wait any more.
     let reading = move || (runtime.block_on(engine.range_with_permit(req)), lane);
@@ -118,8 +117,8 @@ fn encode(mut response: RangeResponse) -> Vec<Bytes> {
 fn body(pieces: Vec<Bytes>) -> Body {
     let mut trailers = HeaderMap::new();
     let _ = Status::ok("").add_header(&mut trailers);
-    let frames = pieces.into_iter().map(Frame::data);
-    let frames = frames.chain(std::iter::once(Frame::trailers(trailers)));
+    let frames =
+        pieces.into_iter().map(Frame::data).chain(std::iter::once(Frame::trailers(trailers)));
     Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))))
 }
 

@@ -47,7 +47,8 @@ impl Routes {
     }
 
     async fn kv(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let engine = self.engine.clone();
+        let shared = &self.shared;
         let max = self.message_bytes_max();
         match call {
             "Range" => self.range(request).await,
@@ -60,7 +61,8 @@ impl Routes {
     }
 
     async fn range(&self, request: Request<Incoming>) -> Response<Body> {
-        let (engine, shared) = (self.engine.clone(), self.shared.clone());
+        let engine = self.engine.clone();
+        let shared = self.shared.clone();
         let prepared = Prepared::default();
         let filled = prepared.clone();
         let answer = move |req| many_keys::range(engine, req, shared, filled);
@@ -70,7 +72,8 @@ impl Routes {
     }
 
     async fn lease(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let engine = self.engine.clone();
+        let shared = &self.shared;
         let max = self.message_bytes_max();
         match call {
             "LeaseGrant" => unary(request, max, shared, |req| engine.lease_grant(req)).await,
@@ -85,7 +88,8 @@ impl Routes {
     }
 
     async fn maintenance(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let engine = self.engine.clone();
+        let shared = &self.shared;
         let max = self.message_bytes_max();
         match call {
             "Alarm" => unary(request, max, shared, |req| engine.alarm(req)).await,
@@ -102,7 +106,8 @@ impl Routes {
     }
 
     async fn cluster(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let engine = self.engine.clone();
+        let shared = &self.shared;
         let max = self.message_bytes_max();
         match call {
             "MemberList" => unary(request, max, shared, |req| engine.member_list(req)).await,
@@ -116,7 +121,8 @@ impl Routes {
     }
 
     async fn auth(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, shared) = (self.engine.clone(), &self.shared);
+        let engine = self.engine.clone();
+        let shared = &self.shared;
         let max = self.message_bytes_max();
         match call {
             "AuthStatus" => unary(request, max, shared, |req| engine.auth_status(req)).await,

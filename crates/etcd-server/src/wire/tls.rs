@@ -117,8 +117,8 @@ impl TlsError {
 
 fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |why: String| TlsError::new(flag, path, why);
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
-    let all: Result<Vec<_>, _> = all.collect();
+    let all: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?.collect();
     let all = all.map_err(|error| failed(error.to_string()))?;
     if all.is_empty() { Err(failed("no certificate is in it".to_owned())) } else { Ok(all) }
 }

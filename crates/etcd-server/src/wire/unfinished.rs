@@ -122,7 +122,8 @@ mod tests {
     #[test]
     fn the_oldest_makes_room_for_bytes() {
         let all = Arc::new(Unfinished::new(9, 100));
-        let ((old, mut old_lost), (new, mut new_lost)) = (all.enter(), all.enter());
+        let (old, mut old_lost) = all.enter();
+        let (new, mut new_lost) = all.enter();
         old.grow(60);
         new.grow(40);
         assert!(!is_lost(&mut old_lost) && !is_lost(&mut new_lost));

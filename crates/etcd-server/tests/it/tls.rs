@@ -34,7 +34,8 @@ async fn clients_need_a_certificate_of_the_given_authority() {
         std::fs::write(&path, text).unwrap();
         path
     };
-    let (ours, other) = (authority(), authority());
+    let ours = authority();
+    let other = authority();
     let server = identity(&ours);
     let files = TlsFiles {
         certificate: write("server.crt", &server.certificate),

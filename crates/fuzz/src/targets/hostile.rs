@@ -204,7 +204,8 @@ impl Generator<'_> {
             0 | 1 => self.pick(&["ascii", "wide", "words[3]", "table.key7"]).to_owned(),
             2 => format!("(dyn({}) + dyn({}))", self.text(deeper), self.text(deeper)),
             3 => {
-                let (old, new) = (self.text(deeper), self.text(deeper));
+                let old = self.text(deeper);
+                let new = self.text(deeper);
                 format!("{}.replace({old}, {new})", self.text(deeper))
             }
             4 => format!("{}.join({})", self.list(deeper), self.text(deeper)),

@@ -50,7 +50,8 @@ pub const PATCH: Target = Target {
 fn attempt(input: &[u8]) -> Result<u64, String> {
     let Ok(parsed) = json::parse(input) else { return Ok(0) };
     let member = |name: &str| parsed.value.get(name).cloned().unwrap_or_default();
-    let (doc, patch) = (member("doc"), member("patch"));
+    let doc = member("doc");
+    let patch = member("patch");
     let index = usize::try_from(member("schema").as_int().unwrap_or_default()).unwrap_or_default();
     let schema = &schemas()[index % schemas().len()];
     let outcomes = [

@@ -30,8 +30,11 @@ pub fn read<'a>(stream: &mut impl Read, buffer: &'a mut [u8]) -> Result<Response
         }
     };
     let text = std::str::from_utf8(&buffer[..head])?;
-    let status = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
-    let status = status.ok_or("not an HTTP/1.1 response")?.parse()?;
+    let status = text
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.get(..3))
+        .ok_or("not an HTTP/1.1 response")?
+        .parse()?;
     let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
     let total = head + length.ok_or("no length")?.parse::<usize>()?;
     while filled < total {
@@ -67,8 +70,8 @@ mod tests {
 
     fn check(text: &str, buffer_bytes: usize, want: Result<(u16, usize), &str>) {
         let mut buffer = vec![0; buffer_bytes];
-        let got = read(&mut OneByteReads(text.as_bytes()), &mut buffer);
-        let got = got.map(|response| (response.status, response.bytes.len()));
+        let got = read(&mut OneByteReads(text.as_bytes()), &mut buffer)
+            .map(|response| (response.status, response.bytes.len()));
         assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_owned));
     }
 

@@ -106,8 +106,8 @@ fn repair(dir: &Path) -> Result<()> {
         if is_encrypted(&kv.value) { None } else { kinds.unreadable_reason(kv) }
     };
     let mut removed = vec![];
-    let count = remove_damaged(&dir.join("store"), &fault, &mut |record| removed.push(record));
-    let count = count.map_err(|error| open_error(&error, "--data-dir"))?;
+    let count = remove_damaged(&dir.join("store"), &fault, &mut |record| removed.push(record))
+        .map_err(|error| open_error(&error, "--data-dir"))?;
     let mut saved = String::new();
     for Removed { key, revision, why, value } in &removed {
         let key =
@@ -163,9 +163,14 @@ impl Report {
             }
             Ok(Err(error)) => return Err(open_error(&error, "--data-dir")),
             Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                let text = text.unwrap_or("the library gave up").lines().next().unwrap_or_default();
+                let text = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| panic.downcast_ref::<&str>().copied())
+                    .unwrap_or("the library gave up")
+                    .lines()
+                    .next()
+                    .unwrap_or_default();
                 self.damage(format!("records: they cannot be read: {text}"));
             }
         }
@@ -217,7 +222,8 @@ impl Report {
                 .and_then(|value| self.kinds.check(&KeyValue { value, ..kv.clone() })),
         };
         if let Err(why) = checked {
-            let (key, at) = (kv.key.escape_ascii(), kv.modified);
+            let key = kv.key.escape_ascii();
+            let at = kv.modified;
             self.damage(format!("{key} at revision {at}: {why}"));
         }
     }

@@ -111,7 +111,8 @@ async fn rotate(client: &AdminClient) -> Result<Value> {
         let status = client.get(ENCRYPTION_PATH).await.map_err(|why| anyhow!(why))?;
         let rotation = status.get("rotation").cloned().unwrap_or_default();
         let number = |name: &str| rotation.get(name).and_then(Value::as_int).unwrap_or_default();
-        let (done, total) = (number("rewritten") + number("failed"), number("total"));
+        let done = number("rewritten") + number("failed");
+        let total = number("total");
         if rotation.get("running").and_then(Value::as_bool) != Some(true) {
             if shows {
                 let _ = writeln!(std::io::stderr(), "\r\x1b[K{done} of {total} values rotated");
@@ -132,7 +133,8 @@ fn table(status: &Value) -> String {
         let name = resource.str_at(&["resource"]).unwrap_or_default();
         let write_key = resource.str_at(&["writeKey"]);
         for key in resource.array_at(&["keys"]) {
-            let (count, key) = (key.get("objects"), key.str_at(&["key"]).unwrap_or_default());
+            let count = key.get("objects");
+            let key = key.str_at(&["key"]).unwrap_or_default();
             let count = count.and_then(Value::as_int).unwrap_or_default().to_string();
             let note = match write_key {
                 Some(write_key) if write_key != key => "stale",
@@ -145,7 +147,9 @@ fn table(status: &Value) -> String {
         return "nothing is encrypted".to_owned();
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let (first, second, third) = (width(0), width(1), width(2));
+    let first = width(0);
+    let second = width(1);
+    let third = width(2);
     let mut out = String::new();
     for [name, key, count, note] in &rows {
         let row = format!("{name:first$}  {key:second$}  {count:>third$}  {note}");

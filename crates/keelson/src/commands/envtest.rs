@@ -45,8 +45,10 @@ pub fn run(flags: &EnvtestFlags) -> Result<()> {
 /// Returns the kubectl of this host, or of a checkout that has built one.
 fn kubectl() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).collect::<Vec<_>>();
-    let folders = folders.into_iter().chain([PathBuf::from("target/peers")]);
+    let folders = std::env::split_paths(&path)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .chain([PathBuf::from("target/peers")]);
     let found = folders.map(|folder| folder.join(KUBECTL)).find(|file| file.is_file())?;
     found.canonicalize().ok()
 }

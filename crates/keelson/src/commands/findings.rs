@@ -90,10 +90,9 @@ impl Findings<'_> {
     }
 
     fn sarif(&self) -> Value {
-        let rules = self.explanations.iter().map(|(rule, explanation)| {
+        let rules: Vec<Value> = self.explanations.iter().map(|(rule, explanation)| {
             value!({"id": (*rule), "fullDescription": {"text": (explanation.as_str())}})
-        });
-        let rules: Vec<Value> = rules.collect();
+        }).collect();
         let results = self.found.iter().map(|found| {
             let level = if found.severity == "advice" { "note" } else { found.severity };
             value!({
@@ -127,7 +126,8 @@ impl Findings<'_> {
         for Found { file, place, severity, rule, message, .. } in self.found {
             let command = if *severity == "advice" { "notice" } else { severity };
             let Place { line, column } = place;
-            let (file, message) = (escape(file, true), escape(message, false));
+            let file = escape(file, true);
+            let message = escape(message, false);
             let _ = writeln!(
                 out,
                 "::{command} file={file},line={line},col={column},title={rule}::{message}"

@@ -33,7 +33,9 @@ fn lint(flags: &LintFlags) -> Result<u8> {
     }
     let least = Severity::from(flags.severity);
     let read = manifests::read(&flags.input.files, flags.input.recursive);
-    let (mut definitions, mut found, mut broken) = (0, vec![], BTreeMap::new());
+    let mut definitions = 0;
+    let mut found = vec![];
+    let mut broken = BTreeMap::new();
     for manifest in read.manifests.iter().filter(|manifest| is_definition(&manifest.value)) {
         definitions += 1;
         let findings = keelson_lint::lint(&manifest.value);

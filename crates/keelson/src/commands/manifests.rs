@@ -167,7 +167,8 @@ impl Manifests {
                 }
             }
             value @ Value::Object(_) => {
-                let (file, document) = (file.clone(), document.clone());
+                let file = file.clone();
+                let document = document.clone();
                 self.manifests.push(Manifest { file, value, document, prefix });
             }
             other => {

@@ -32,7 +32,8 @@ impl Progress {
         }
         self.next = Some(Instant::now() + PROGRESS_PERIOD);
         self.has_shown = true;
-        let (objects, bytes) = (so_far.objects, size(so_far.bytes));
+        let objects = so_far.objects;
+        let bytes = size(so_far.bytes);
         // A failure to show progress must not end the command.
         let _ = write!(std::io::stderr(), "\r\x1b[K{objects} objects, {bytes}");
     }

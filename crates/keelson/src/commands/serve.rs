@@ -118,7 +118,8 @@ fn serve(face: Face, values: &Values, began: Instant) -> Result<()> {
     if face == Face::KubeApiserver
         && let Ok(controllers) = std::env::var(CONTROLLERS_VARIABLE)
     {
-        builder.controllers = controllers.split(',').map(|name| name.trim().to_owned()).collect();
+        builder.controllers.selected =
+            controllers.split(',').map(|name| name.trim().to_owned()).collect();
     }
     for note in notes {
         tracing::warn!("{note}");
@@ -210,7 +211,7 @@ async fn until_stopped(
     mut stop: stop_signals::StopSignal,
     began: Instant,
 ) -> Result<()> {
-    let data = match (&builder.etcd, &builder.data_dir) {
+    let data = match (&builder.storage.etcd, &builder.storage.data_dir) {
         (Some(etcd), _) => format!("etcd at {}", etcd.servers.join(",")),
         (None, Some(dir)) => dir.display().to_string(),
         (None, None) => "in memory only".to_owned(),

@@ -46,7 +46,9 @@ fn validate(flags: &ValidateFlags) -> Result<u8> {
         let validator = Validator::open(flags.namespace.as_deref()).await?;
         anyhow::Ok(validator.validate(&given).await)
     })?;
-    let (mut found, mut results, mut invalid) = (vec![], vec![], 0);
+    let mut found = vec![];
+    let mut results = vec![];
+    let mut invalid = 0;
     let mut twice = Twice::default();
     for (manifest, verdict) in read.manifests.iter().zip(&verdicts) {
         let mut of_one = found_in(manifest, verdict);
@@ -87,7 +89,8 @@ fn validate(flags: &ValidateFlags) -> Result<u8> {
 /// Names an object: `Deployment web/api`.
 fn name_of(value: &Value) -> String {
     let text = |path: &[&str]| value.str_at(path).unwrap_or_default();
-    let (kind, namespace) = (text(&["kind"]), text(&["metadata", "namespace"]));
+    let kind = text(&["kind"]);
+    let namespace = text(&["metadata", "namespace"]);
     let name = match text(&["metadata", "name"]) {
         "" => text(&["metadata", "generateName"]),
         name => name,

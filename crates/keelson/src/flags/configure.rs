@@ -34,7 +34,9 @@ pub fn configure(face: Face, values: &Values) -> Result<Configured, Vec<String>>
         builder = builder.without_manager();
     }
     builder.flags = values.shown();
-    let (first_error, errors, notes) = (None, vec![], vec![]);
+    let first_error = None;
+    let errors = vec![];
+    let notes = vec![];
     let mut setup = Setup { face, values, builder: &mut builder, first_error, errors, notes };
     groups::apply(&mut setup);
     for flag in groups::of(face).iter().flat_map(|group| group.flags) {

@@ -31,8 +31,9 @@ pub fn integer(text: &str, (min, max): (i64, i64)) -> Result<i64, String> {
 /// Parses an unsigned integer as `strconv.ParseUint` does with base 0.
 pub fn unsigned(text: &str) -> Result<i64, String> {
     let fail = |why| number_error("ParseUint", text, why);
-    let number = magnitude(text).ok_or_else(|| fail("invalid syntax"))?;
-    let number = number.and_then(|number| i64::try_from(number).ok());
+    let number = magnitude(text)
+        .ok_or_else(|| fail("invalid syntax"))?
+        .and_then(|number| i64::try_from(number).ok());
     number.ok_or_else(|| fail("value out of range"))
 }
 

@@ -71,8 +71,8 @@ pub fn markdown() -> String {
             let deprecated = if flag.deprecated.is_some() { " Deprecated." } else { "" };
             let text = format!("{}{effect}{deprecated}", flag.help)
                 .replace('|', "\\|")
-                .replace('*', "\\*");
-            let text = text.replace("\\*\\*", "**");
+                .replace('*', "\\*")
+                .replace("\\*\\*", "**");
             let _ = writeln!(page, "| `--{}` | {kind} | {default} | {text} |", flag.name);
         }
     }

@@ -219,8 +219,9 @@ fn flags_that_contradict_each_other_are_all_reported() {
             "--max-connection-bytes-per-sec=1",
         ],
     );
-    let errors = configured::configure(Face::KubeApiserver, &values.expect("flags"));
-    let errors = errors.map(drop).expect_err("they are wrong");
+    let errors = configured::configure(Face::KubeApiserver, &values.expect("flags"))
+        .map(drop)
+        .expect_err("they are wrong");
     assert_eq!(
         errors,
         [
@@ -344,15 +345,18 @@ fn flags_choose_the_metrics_that_are_served() {
         ("--show-hidden-metrics-for-version=1.35", format!("{all}old 3\n")),
     ] {
         let builder = configure(&[flag]).expect("a valid flag");
-        let mut out = Exposition::new(&builder.metrics);
+        let mut out = Exposition::new(&builder.recording.metrics);
         let mut hits = out.family(&HITS);
         hits.value(&["200"], 1.0);
         hits.value(&["404"], 2.0);
         drop(hits);
         out.hidden_family(&OLD).value(&[], 3.0);
         let text = out.finish();
-        let samples = text.lines().filter(|line| !line.starts_with('#'));
-        let samples: String = samples.map(|line| format!("{line}\n")).collect();
+        let samples: String = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| format!("{line}\n"))
+            .collect();
         assert_eq!(samples, expected, "{flag}");
     }
 }
@@ -378,19 +382,23 @@ fn flags_reach_the_server() {
     ])
     .expect("a configuration");
     let seconds = |duration: std::time::Duration| duration.as_secs();
-    assert_eq!(seconds(builder.limits.request_timeout), 5);
-    assert_eq!(seconds(builder.limits.watch_life_min), 7);
-    assert_eq!(builder.limits.http2_streams_max, 9);
-    assert_eq!(seconds(builder.shutdown_delay), 2);
-    assert_eq!(seconds(builder.limits.watch_end_spread), 3);
-    assert!(!builder.publishes_endpoint && builder.shares_port && builder.event_ttl.is_zero());
-    assert_eq!(builder.external_host.as_deref(), Some("api.example.com"));
-    let etcd = builder.etcd.expect("etcd");
+    assert_eq!(seconds(builder.serving.limits.request_timeout), 5);
+    assert_eq!(seconds(builder.serving.limits.watch_life_min), 7);
+    assert_eq!(builder.serving.limits.http2_streams_max, 9);
+    assert_eq!(seconds(builder.serving.shutdown_delay), 2);
+    assert_eq!(seconds(builder.serving.limits.watch_end_spread), 3);
+    assert!(
+        !builder.network.publishes_endpoint
+            && builder.serving.shares_port
+            && builder.storage.event_ttl.is_zero()
+    );
+    assert_eq!(builder.serving.external_host.as_deref(), Some("api.example.com"));
+    let etcd = builder.storage.etcd.expect("etcd");
     assert_eq!((etcd.prefix.as_str(), seconds(etcd.lease_reuse)), ("/other", 10));
     assert_eq!(seconds(etcd.start_timeout), 9);
-    assert_eq!(builder.browsers.transport_security.as_deref(), Some("max-age=1; preload"));
-    assert_eq!(builder.admission.config().not_ready_seconds, 11);
-    let named = builder.named_certificates.first().expect("a certificate");
+    assert_eq!(builder.serving.browsers.transport_security.as_deref(), Some("max-age=1; preload"));
+    assert_eq!(builder.admission.chain.config().not_ready_seconds, 11);
+    let named = builder.serving.named_certificates.first().expect("a certificate");
     assert_eq!(named.names, ["*.example.com", "b"]);
     assert_eq!((named.certificate.to_str(), named.key.to_str()), (Some("a.crt"), Some("a.key")));
 }
@@ -447,7 +455,7 @@ fn audit(policy: &str, arguments: &[&str]) -> Result<Option<keelson::AuditOption
     let shown = path.display().to_string();
     let policy = format!("--audit-policy-file={shown}");
     let configured = configure(&[&[policy.as_str()], arguments].concat());
-    configured.map(|builder| builder.audit).map_err(|why| why.replace(&shown, "POLICY"))
+    configured.map(|builder| builder.recording.audit).map_err(|why| why.replace(&shown, "POLICY"))
 }
 
 const AUDIT_POLICY: &str =
@@ -535,7 +543,7 @@ fn wrong_audit_webhooks_and_policies_are_refused() {
 fn audit_flags_choose_backends_and_modes() {
     assert!(audit(AUDIT_POLICY, &[]).expect("flags").is_none());
     let unused = configure(&["--audit-log-path=/nowhere/audit.log"]).expect("flags");
-    assert!(unused.audit.is_none());
+    assert!(unused.recording.audit.is_none());
     let options = audit(AUDIT_POLICY, &["--audit-log-path=a.log"]).expect("flags");
     let log = options.expect("an audit").log.expect("a log");
     assert_eq!(log.mode, keelson::AuditMode::Blocking);

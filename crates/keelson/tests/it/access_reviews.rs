@@ -56,8 +56,12 @@ fn invalid_selectors_of_a_review_are_reported() {
     let attributes =
         json!({"verb": "list", "resource": "pods", "fieldSelector": one("", "In", &["x"])});
     let nobody = client.post(REVIEWS, &json!({"spec": {"resourceAttributes": attributes}})).body;
-    let fields = nobody["details"]["causes"].as_array().expect("causes").iter();
-    let fields: Vec<&Value> = fields.map(|cause| &cause["field"]).collect();
+    let fields: Vec<&Value> = nobody["details"]["causes"]
+        .as_array()
+        .expect("causes")
+        .iter()
+        .map(|cause| &cause["field"])
+        .collect();
     let key = "spec.resourceAttributes.fieldSelector.requirements[0].key";
     assert_eq!(fields, ["spec.user", key]);
     let attributes = json!({"verb": "list", "resource": "pods", "fieldSelector": {"rawSelector": "bad"},

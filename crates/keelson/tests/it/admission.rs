@@ -1,7 +1,7 @@
 //! Admission with the controllers that it needs, and the flags that enable and disable plug-ins.
 
 use crate::http::{Client, POLL_TIMEOUT, Response, Server, without_controllers};
-use keelson::{AdmissionChain, Builder, Keelson};
+use keelson::{AdmissionChain, Keelson};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::time::Instant;
@@ -126,7 +126,8 @@ fn pod_security_labels_of_a_namespace_warn_and_reject() {
 fn a_disabled_plug_in_does_nothing() {
     let off = ["ServiceAccount".to_owned(), "Priority".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("known plug-ins");
-    let builder = Builder { admission, ..Keelson::builder().no_controllers() };
+    let builder =
+        Keelson::builder().no_controllers().with(|builder| builder.admission.chain = admission);
     let server = Server::start_plain(builder);
     let made = server.client().post("/api/v1/namespaces/default/pods", &pod("p"));
     let spec = &made.body["spec"];

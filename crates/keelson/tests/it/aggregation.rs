@@ -26,7 +26,7 @@ impl World {
         let mut builder = without_controllers().token("t", "admin");
         let proxies = dir.path().join("ca.crt");
         std::fs::write(&proxies, authority).expect("written");
-        builder.front_proxy = Some(front_proxy::options(&proxies, &["aggregator"]));
+        builder.authentication.front_proxy = Some(front_proxy::options(&proxies, &["aggregator"]));
         let behind = Server::start(builder);
         let api = Api::unchecked(behind.keelson.address(), Some("t".to_owned())).expect("a client");
         let definition = json!({
@@ -41,7 +41,7 @@ impl World {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         assert_eq!(api.post(path, &definition).expect("an answer").code, 201);
         let mut builder = without_controllers();
-        builder.proxy_client_certificate = Some(certificate);
+        builder.far_side.proxy_client_certificate = Some(certificate);
         let front = Server::start_plain(builder);
         let world = World { front, behind, _dir: dir };
         let client = world.front.client();

@@ -80,7 +80,8 @@ fn writers_of_roles_and_bindings_cannot_escalate() {
     let write = |method: &str, path: &str, kind: &str, body: &Value| {
         call_as(&client, "bob", method, path, kind, Some(body))
     };
-    let (json, apply) = ("application/json", "application/apply-patch+yaml");
+    let json = "application/json";
+    let apply = "application/apply-patch+yaml";
     let named = format!("{ROLES}/weak");
     let force = format!("{named}?fieldManager=m&force=true");
     let refused = |answer: Response| {
@@ -145,7 +146,8 @@ fn a_put_or_apply_that_creates_requires_create() {
         ))
     };
     let ends_with = |answer: &(u16, Value), why: &Value| {
-        let (message, why) = (answer.1.as_str().unwrap_or_default(), why.as_str().unwrap());
+        let message = answer.1.as_str().unwrap_or_default();
+        let why = why.as_str().unwrap();
         assert!(answer.0 == 403 && message.ends_with(why), "{answer:?}");
     };
     let [map, lease] = write();
@@ -162,7 +164,8 @@ fn default_roles_are_reconciled_at_start_and_keep_added_rules() {
     let start = || Server::start_plain(without_controllers().store(store.clone()));
     let server = start();
     let client = server.client();
-    let (gone, less) = (format!("{RBAC}/clusterroles/view"), format!("{RBAC}/clusterroles"));
+    let gone = format!("{RBAC}/clusterroles/view");
+    let less = format!("{RBAC}/clusterroles");
     let less = format!("{less}/system:basic-user");
     assert_eq!(client.delete(&gone).status, 200);
     let own = json!({"apiGroups": ["x"], "resources": ["y"], "verbs": ["get"]});
@@ -273,8 +276,8 @@ fn writing_a_trust_bundle_requires_attest_on_its_signer() {
     const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
     const PATCH: &str = "application/merge-patch+json";
     let mut builder = without_controllers();
-    builder.features = Features::parse(["ClusterTrustBundle=true"]).expect("gates");
-    builder.runtime_config.push(("certificates.k8s.io/v1beta1".to_owned(), true));
+    builder.apis.features = Features::parse(["ClusterTrustBundle=true"]).expect("gates");
+    builder.apis.runtime_config.push(("certificates.k8s.io/v1beta1".to_owned(), true));
     let server = Server::start_plain(builder);
     let client = server.client();
     let mut authority = rcgen::CertificateParams::default();

@@ -3,7 +3,7 @@
 use crate::certificates::wait_for;
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use crate::https_peer::{HttpsPeer, Reply};
-use keelson::{Authorization, Builder, TokenWebhookOptions};
+use keelson::{Authorization, TokenWebhookOptions};
 use keelson_auth::webhook::{
     AuthorizationConfiguration, FailurePolicy, ReviewVersion, WebhookOptions,
 };
@@ -211,10 +211,11 @@ fn config(hook: &Hook, authorizers: &[&str]) -> String {
 fn start_file(file: &Path) -> Server {
     let authorization = Authorization::file(file).expect("a configuration");
     let look = Duration::from_millis(20);
-    Server::start_plain(Builder {
-        certificate_check_interval: look,
-        ..without_controllers().authorization(authorization)
-    })
+    Server::start_plain(
+        without_controllers()
+            .authorization(authorization)
+            .with(|builder| builder.serving.certificate_check_interval = look),
+    )
 }
 
 #[test]
@@ -305,7 +306,9 @@ fn with_token_webhook(hook: &Hook, cache_ttl: Duration) -> Server {
     let kubeconfig = hook.kubeconfig("tokens");
     let version = ReviewVersion::V1Beta1;
     let webhook = TokenWebhookOptions { kubeconfig, version, cache_ttl };
-    Server::start_plain(Builder { token_webhook: Some(webhook), ..without_controllers() })
+    Server::start_plain(
+        without_controllers().with(|builder| builder.authentication.token_webhook = Some(webhook)),
+    )
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use crate::connection::Connection;
 use crate::http::{Server as InProcess, revision_of, without_controllers};
 use crate::kill::Server;
-use keelson::Builder;
 use keelson_store::{Embedded, EmbeddedOptions, Op, Store, Txn};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -86,11 +85,14 @@ fn a_backup_during_writes_is_consistent_at_one_revision() {
     let path = format!("{MAPS}/gone");
     assert_eq!(gone.0, 201);
     assert_eq!(connection.call("DELETE", &path, JSON, None).expect("an answer").0, 200);
-    let (is_over, newest) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let is_over = AtomicBool::new(false);
+    let newest = AtomicUsize::new(0);
     let (written, backups) = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                let (connection, is_over, newest) = (server.connect(), &is_over, &newest);
+                let connection = server.connect();
+                let is_over = &is_over;
+                let newest = &newest;
                 scope.spawn(move || write(connection, writer, is_over, newest))
             })
             .collect();
@@ -122,7 +124,8 @@ fn a_backup_during_writes_is_consistent_at_one_revision() {
 
 /// Restores a backup and checks that a server on it has exactly the objects of its revision.
 fn check_restored(dir: &Path, n: usize, at: u64, written: &[(String, Value)]) {
-    let (file, data) = (format!("{n}.backup"), format!("restored-{n}"));
+    let file = format!("{n}.backup");
+    let data = format!("restored-{n}");
     let mode = fs::metadata(dir.join(&file)).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     done(dir, &["check", &file]);
@@ -208,7 +211,8 @@ fn offline_backup_and_check_leave_the_directory_unchanged() {
     let piped = run(dir.path(), &["backup", "--data-dir", "data", "-"]);
     assert_eq!(piped.stdout, cold);
     // The stale socket is replaced, and removed at the end.
-    let builder = Builder { tls: false, ..without_controllers().token("t", "admin") };
+    let builder =
+        without_controllers().token("t", "admin").with(|builder| builder.serving.tls = false);
     let server = InProcess::start(builder.data_dir(dir.path().join("data")));
     done(dir.path(), &["backup", "--data-dir", "data", "again"]);
     let socket = keelson::backup_socket(&dir.path().join("data"));

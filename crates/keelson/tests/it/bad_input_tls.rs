@@ -2,7 +2,7 @@
 
 use crate::connection::{authorities, secure, tls_client};
 use crate::http::Server;
-use keelson::{Builder, Keelson, Limits};
+use keelson::{Keelson, Limits};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{Read, Write};
@@ -21,7 +21,10 @@ fn old_hello(minor: u8) -> Vec<u8> {
 
 fn start() -> Server {
     let limits = Limits { handshake_timeout: Duration::from_millis(100), ..Limits::default() };
-    let builder = Builder { limits, ..Keelson::builder().no_controllers().token("t", "admin") };
+    let builder = Keelson::builder()
+        .no_controllers()
+        .token("t", "admin")
+        .with(|builder| builder.serving.limits = limits);
     Server::start(builder)
 }
 
@@ -135,7 +138,9 @@ fn check_end(mut stream: impl Read, protocol: &str, bytes: &[u8]) {
 #[test]
 fn an_idle_client_gets_close_notify() {
     let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
-    let server = Server::start(Builder { limits, ..Keelson::builder().no_controllers() });
+    let server = Server::start(
+        Keelson::builder().no_controllers().with(|builder| builder.serving.limits = limits),
+    );
     let http2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let begins: [(&str, &[u8]); 5] =
         [("http/1.1", b""), ("http/1.1", b"G"), ("http/1.1", b"GET /"), ("h2", b""), ("h2", http2)];
@@ -149,7 +154,9 @@ fn an_idle_client_gets_close_notify() {
 #[test]
 fn an_idle_client_gets_close_notify_when_the_server_stops() {
     let limits = Limits { drain_timeout: Duration::from_millis(50), ..Limits::default() };
-    let server = Server::start(Builder { limits, ..Keelson::builder().no_controllers() });
+    let server = Server::start(
+        Keelson::builder().no_controllers().with(|builder| builder.serving.limits = limits),
+    );
     let protocols = ["http/1.1", "h2"];
     let streams = protocols.map(|protocol| connected(&server, protocol, b""));
     server.stop();

@@ -2,7 +2,7 @@
 //! closed; the server continues, keeps no resources, and stops at once on request.
 
 use crate::http::{Client, POLL_TIMEOUT, Server};
-use keelson::{Builder, Keelson, Limits};
+use keelson::{Keelson, Limits};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,7 +15,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EMPTY_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 fn start(limits: Limits) -> Server {
-    let builder = Builder { limits, ..Keelson::builder().no_controllers() };
+    let builder =
+        Keelson::builder().no_controllers().with(|builder| builder.serving.limits = limits);
     Server::start_plain(builder)
 }
 

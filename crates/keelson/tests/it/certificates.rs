@@ -3,7 +3,7 @@
 
 use crate::connection::{authorities, secure, tls_client};
 use crate::http::{POLL_TIMEOUT, Server};
-use keelson::{Builder, Keelson};
+use keelson::Keelson;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rustls::{ClientConnection, StreamOwned};
 use rustls_pki_types::pem::PemObject;
@@ -80,7 +80,8 @@ pub fn connect(
 fn get_status(stream: &mut Stream) -> u16 {
     let request = "GET /api/v1/namespaces/default HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("the request goes out");
-    let (mut text, mut byte) = (String::new(), [0]);
+    let mut text = String::new();
+    let mut byte = [0];
     while !text.ends_with("\r\n\r\n") {
         stream.read_exact(&mut byte).expect("an answer");
         text.push(char::from(byte[0]));
@@ -108,11 +109,10 @@ pub fn wait_for<T: PartialEq + std::fmt::Debug>(wanted: T, mut get: impl FnMut()
 }
 
 fn start(data: &Path, client_ca_file: Option<&Path>) -> Server {
-    Server::start(Builder {
-        client_ca_file: client_ca_file.map(Path::to_owned),
-        certificate_check_interval: Duration::from_millis(20),
-        ..Keelson::builder().no_controllers().data_dir(data)
-    })
+    Server::start(Keelson::builder().no_controllers().data_dir(data).with(|builder| {
+        builder.authentication.client_ca_file = client_ca_file.map(Path::to_owned);
+        builder.serving.certificate_check_interval = Duration::from_millis(20);
+    }))
 }
 
 pub const HOUR: Duration = Duration::from_secs(3_600);
@@ -149,7 +149,8 @@ fn a_client_ca_file_replaces_the_own_authority_except_for_the_administrator() {
 fn a_changed_client_ca_file_applies_to_open_connections() {
     let data = tempfile::tempdir().expect("a folder");
     let file = data.path().join("clients.pem");
-    let ((first, before), (second, after)) = (authority("first"), authority("second"));
+    let (first, before) = authority("first");
+    let (second, after) = authority("second");
     std::fs::write(&file, first).expect("a file");
     let server = start(data.path(), Some(&file));
     let mut old = connect(&server, client(&before, "a", HOUR));

@@ -72,8 +72,8 @@ fn objects() -> Vec<DynamicObject> {
 
 /// Returns a kube-rs client of the administrator.
 pub async fn kube_client(server: &Server) -> Client {
-    let kubeconfig = Kubeconfig::from_yaml(server.keelson.kubeconfig().text());
-    let kubeconfig = kubeconfig.expect("a kubeconfig that kube-rs reads");
+    let kubeconfig = Kubeconfig::from_yaml(server.keelson.kubeconfig().text())
+        .expect("a kubeconfig that kube-rs reads");
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a config");
     Client::try_from(config).expect("a client")

@@ -9,7 +9,7 @@ fn server(pages: bool) -> Server {
     let mut builder = Keelson::builder().in_memory().no_controllers();
     builder.flags = vec![("bind-address".into(), "0.0.0.0".into()), ("v".into(), String::new())];
     for feature in [Feature::ComponentStatusz, Feature::ComponentFlagz] {
-        builder.features = builder.features.with(feature, pages);
+        builder.apis.features = builder.apis.features.with(feature, pages);
     }
     Server::start_plain(builder)
 }

@@ -56,7 +56,7 @@ fn collect(dir: &Path, names: &mut BTreeSet<String>) {
 fn serve(tokens: &str, builder: Builder) -> (Runtime, Keelson) {
     let runtime = Runtime::new().expect("runtime");
     let mut builder = builder.in_memory().plain_http();
-    builder.tokens = keelson_auth::TokenFile::parse(tokens).expect("tokens.csv");
+    builder.authentication.tokens = keelson_auth::TokenFile::parse(tokens).expect("tokens.csv");
     let keelson = runtime.block_on(builder.start()).expect("the server starts");
     (runtime, keelson)
 }

@@ -138,8 +138,12 @@ impl Connection {
 
     /// Returns the status, and the length of the body if there is a `Content-Length`.
     fn head(&mut self) -> io::Result<(u16, Option<usize>)> {
-        let status = self.line()?.split(' ').nth(1).and_then(|word| word.parse().ok());
-        let status = status.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let status = self
+            .line()?
+            .split(' ')
+            .nth(1)
+            .and_then(|word| word.parse().ok())
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut length = None;
         loop {
             let line = self.line()?.to_ascii_lowercase();
@@ -181,8 +185,8 @@ impl Watch {
                 self.ready.drain(..=end);
                 return Ok(event);
             }
-            let size = usize::from_str_radix(&line(&mut self.reader)?, 16);
-            let size = size.map_err(io::Error::other)?;
+            let size =
+                usize::from_str_radix(&line(&mut self.reader)?, 16).map_err(io::Error::other)?;
             if size == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

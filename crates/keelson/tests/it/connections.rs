@@ -6,7 +6,7 @@ use crate::frames::{
     frame, head,
 };
 use crate::http::{Client, POLL_TIMEOUT, Server};
-use keelson::{Builder, Keelson, Limits};
+use keelson::{Keelson, Limits};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,9 @@ const WINDOW: u32 = 65_535;
 const SOON: Duration = Duration::from_millis(100);
 
 fn start(limits: Limits) -> Server {
-    Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() })
+    Server::start_plain(
+        Keelson::builder().no_controllers().with(|builder| builder.serving.limits = limits),
+    )
 }
 
 /// Polls until a condition holds.

@@ -11,7 +11,7 @@ mod tokens;
 mod workloads;
 
 use crate::http::{Client, POLL_TIMEOUT, Server};
-use keelson::{AdmissionChain, Builder, Keelson};
+use keelson::{AdmissionChain, Keelson};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ pub const MERGE: &str = "application/merge-patch+json";
 pub fn with_controllers() -> Server {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
-    Server::start_plain(Builder { admission, ..Keelson::builder() })
+    Server::start_plain(Keelson::builder().with(|builder| builder.admission.chain = admission))
 }
 
 /// Creates an object. Returns its uid.

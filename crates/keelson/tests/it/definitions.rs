@@ -168,8 +168,11 @@ fn deleting_a_large_definition_does_not_delay_others() {
             });
         }
     });
-    let since = client.get(DEFINITIONS).body["metadata"]["resourceVersion"].clone();
-    let since = since.as_str().expect("a revision").to_owned();
+    let since = client.get(DEFINITIONS).body["metadata"]["resourceVersion"]
+        .clone()
+        .as_str()
+        .expect("a revision")
+        .to_owned();
     let watch = format!("{DEFINITIONS}?watch=true&resourceVersion={since}");
     let mut watch = client.open_watch(&watch);
     assert_eq!(client.delete(&format!("{DEFINITIONS}/gadgets.example.com")).status, 200);
@@ -364,8 +367,12 @@ impl Responder for Replayed<'_> {
         let headers = format!("Content-Type: {}\r\n", request.media_type);
         let body = serde_json::from_str(request.body).ok();
         let answer = self.0.request(request.method, request.path, &headers, body.as_ref());
-        let warnings = answer.headers.into_iter().filter(|(name, _)| name == "warning");
-        let warnings = warnings.map(|(_, text)| text).collect();
+        let warnings = answer
+            .headers
+            .into_iter()
+            .filter(|(name, _)| name == "warning")
+            .map(|(_, text)| text)
+            .collect();
         Ok(Response { code: answer.status, warnings, body: answer.body, ..Response::default() })
     }
 }

@@ -20,7 +20,8 @@ fn differences(at: &str, got: &Value, want: &Value, out: &mut Vec<String>) {
             names.sort();
             names.dedup();
             for name in names {
-                let (got, want) = (got.get(name), want.get(name));
+                let got = got.get(name);
+                let want = want.get(name);
                 let null = Value::Null;
                 let at = format!("{at}.{name}");
                 differences(&at, got.unwrap_or(&null), want.unwrap_or(&null), out);
@@ -79,11 +80,15 @@ fn legacy_resources(group_version: &str, version: &Value) -> Value {
 /// Returns the legacy document of a group, derived from its aggregated one.
 fn legacy_group(group: &Value) -> Value {
     let name = text(&group["metadata"], "name");
-    let versions = group["versions"].as_array().into_iter().flatten().map(|version| {
-        let version = text(version, "version");
-        json!({"groupVersion": format!("{name}/{version}"), "version": version})
-    });
-    let versions: Vec<Value> = versions.collect();
+    let versions: Vec<Value> = group["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|version| {
+            let version = text(version, "version");
+            json!({"groupVersion": format!("{name}/{version}"), "version": version})
+        })
+        .collect();
     json!({"name": name, "preferredVersion": versions[0], "versions": versions})
 }
 
@@ -136,7 +141,7 @@ fn check(name: &str, all: bool) {
     let want: Value = serde_json::from_slice(&body).expect("the reference is JSON");
     let mut builder = Keelson::builder().in_memory().no_controllers();
     if all {
-        builder.runtime_config.push(("api/all".to_owned(), true));
+        builder.apis.runtime_config.push(("api/all".to_owned(), true));
     }
     let server = Server::start_plain(builder);
     let client = server.client();

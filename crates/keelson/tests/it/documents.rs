@@ -71,11 +71,11 @@ fn health_has_the_checks_of_kube_apiserver() {
     let tail = "[+]poststarthook/apiservice-openapiv3-controller ok\nwarn: some health checks cannot be \
                 excluded: no matches for \"nope\"\nlivez check passed\n";
     assert!(text.ends_with(tail), "{text}");
-    let text = client.get("/readyz?verbose").body;
-    let text = text.as_str().expect("text");
+    let body = client.get("/readyz?verbose").body;
+    let text = body.as_str().expect("text");
     assert!(text.ends_with("[+]shutdown ok\nreadyz check passed\n"), "{text}");
-    let counts = client.get("/metrics/slis").body;
-    let counts = counts.as_str().expect("text");
+    let metrics = client.get("/metrics/slis").body;
+    let counts = metrics.as_str().expect("text");
     for line in [
         r#"kubernetes_healthcheck{name="etcd",type="livez"} 1"#,
         r#"kubernetes_healthchecks_total{name="shutdown",status="success",type="readyz"} 2"#,

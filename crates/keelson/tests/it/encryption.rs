@@ -56,7 +56,9 @@ impl Case {
 
     fn builder(&self) -> Builder {
         let certificate_check_interval = Duration::from_millis(20);
-        Builder { certificate_check_interval, ..without_controllers() }.data_dir(self.path("data"))
+        without_controllers()
+            .with(|builder| builder.serving.certificate_check_interval = certificate_check_interval)
+            .data_dir(self.path("data"))
     }
 
     /// Starts a server with these providers.
@@ -64,7 +66,7 @@ impl Case {
         self.write(providers);
         let file = EncryptionFile::read(&self.path("encryption.yaml"), true);
         let encryption = Some(file.expect("a configuration"));
-        Server::start_plain(Builder { encryption, ..self.builder() })
+        Server::start_plain(self.builder().with(|builder| builder.storage.encryption = encryption))
     }
 
     /// Runs the program. Returns whether it succeeded, stdout and stderr.
@@ -231,7 +233,11 @@ fn a_storage_version_migration_replaces_keys() {
     let encryption = Some(file.expect("a configuration"));
     let features = Features::parse(["StorageVersionMigrator=true"]).expect("a feature gate");
     let runtime_config = vec![("storagemigration.k8s.io/v1beta1".to_owned(), true)];
-    let builder = Builder { encryption, features, runtime_config, ..Keelson::builder() };
+    let builder = Keelson::builder().with(|builder| {
+        builder.storage.encryption = encryption;
+        builder.apis.features = features;
+        builder.apis.runtime_config = runtime_config;
+    });
     let server = Server::start_plain(builder.data_dir(case.path("data")));
     let client = server.client();
     assert_eq!(keys(&client), ("aesgcm:key1=1".to_owned(), 1));

@@ -35,7 +35,7 @@ pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
 /// A server without controllers, so namespaces have no ConfigMap of their own.
 pub fn serve(etcd: &EtcdProcess) -> Server {
     let mut builder = Keelson::builder().etcd(Etcd::new(vec![etcd.url()]));
-    builder.controllers.push("-root-ca-certificate-publisher-controller".to_owned());
+    builder.controllers.selected.push("-root-ca-certificate-publisher-controller".to_owned());
     Server::start_plain(builder)
 }
 
@@ -55,7 +55,8 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
         let [one, other] = servers.map(|server| server.join().expect("both start"));
         (one, other)
     });
-    let (writer, reader) = (one.client(), other.client());
+    let writer = one.client();
+    let reader = other.client();
     let began = revision_of(&reader.get(MAPS).body);
     let mut watch = reader.open_watch(&format!("{MAPS}?watch=1&resourceVersion={began}"));
     for n in 0..20 {
@@ -140,8 +141,9 @@ fn servers_allocate_no_port_and_no_address_twice() {
         assert_eq!(servers[killer].client().delete(&format!("{SERVICES}/moves")).status, 200);
     }
     // The records as kube-apiserver reads them, and an allocation by a kube-apiserver on the same etcd.
-    let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
-    let raw = raw.expect("etcd answers");
+    let raw = runtime
+        .block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])))
+        .expect("etcd answers");
     let key = "/registry/ranges/servicenodeports";
     let stored = runtime.block_on(raw.get(key.as_bytes())).expect("an answer").expect("a range");
     assert!(stored.value.starts_with(b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation"));
@@ -173,8 +175,12 @@ const KUBERNETES_SLICE: &str =
 fn servers_of(client: &Client) -> [Vec<String>; 2] {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let endpoints = client.get(KUBERNETES).body;
-    let addresses = endpoints["subsets"][0]["addresses"].as_array();
-    let addresses = addresses.into_iter().flatten().map(|one| text(&one["ip"])).collect();
+    let addresses = endpoints["subsets"][0]["addresses"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| text(&one["ip"]))
+        .collect();
     let slice = client.get(KUBERNETES_SLICE).body;
     let in_slice = slice["endpoints"].as_array().into_iter().flatten();
     [addresses, in_slice.map(|one| text(&one["addresses"][0])).collect()]
@@ -183,8 +189,9 @@ fn servers_of(client: &Client) -> [Vec<String>; 2] {
 #[test]
 fn all_servers_are_endpoints_of_the_service_kubernetes_until_they_stop() {
     let Some((runtime, process)) = etcd() else { return };
-    let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
-    let raw = raw.expect("etcd answers");
+    let raw = runtime
+        .block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])))
+        .expect("etcd answers");
     // As a kube-apiserver would register itself.
     let announced = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Endpoints\x12\x18\x0a\x06\x0a\0\x12\0\x1a\0\
                       \x12\x0e\x0a\x0c\x0a\x0810.1.1.9\x1a\0\x1a\0\"\0";
@@ -193,7 +200,7 @@ fn all_servers_are_endpoints_of_the_service_kubernetes_until_they_stop() {
     runtime.block_on(raw.txn(Txn { compare: vec![], ops: vec![op] })).expect("a write");
     let serve = |address: &str| {
         let mut builder = Keelson::builder().etcd(Etcd::new(vec![process.url()])).no_controllers();
-        builder.advertise = Some(address.parse().expect("an address"));
+        builder.network.advertise = Some(address.parse().expect("an address"));
         Server::start_plain(builder)
     };
     let is = |client: &Client, want: &[&str]| {
@@ -207,8 +214,10 @@ fn all_servers_are_endpoints_of_the_service_kubernetes_until_they_stop() {
     is(&one.client(), &["10.1.1.2", "10.1.1.9"]);
     let other = serve("10.1.1.1");
     is(&one.client(), &["10.1.1.1", "10.1.1.2", "10.1.1.9"]);
-    let stored = runtime.block_on(raw.get(b"/registry/masterleases/10.1.1.1"));
-    let stored = stored.expect("an answer").expect("a key");
+    let stored = runtime
+        .block_on(raw.get(b"/registry/masterleases/10.1.1.1"))
+        .expect("an answer")
+        .expect("a key");
     assert!(stored.value.starts_with(b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Endpoints"), "{stored:?}");
     one.stop();
     is(&other.client(), &["10.1.1.1", "10.1.1.9"]);
@@ -222,7 +231,7 @@ fn endpoints_of_the_service_kubernetes_follow_the_address_of_the_server() {
     let dir = tempfile::tempdir().expect("a folder");
     let serve = |address: &str| {
         let mut builder = Keelson::builder().data_dir(dir.path()).no_controllers();
-        builder.advertise = Some(address.parse().expect("an address"));
+        builder.network.advertise = Some(address.parse().expect("an address"));
         Server::start_plain(builder)
     };
     serve("10.1.1.1").stop();
@@ -252,7 +261,8 @@ fn namespace(client: &Client, name: &str) -> Response {
 #[test]
 fn control_loops_run_on_one_server_and_move_to_another() {
     let Some((_runtime, etcd)) = etcd() else { return };
-    let (one, other) = (serve(&etcd), serve(&etcd));
+    let one = serve(&etcd);
+    let other = serve(&etcd);
     let ends = |server: &Server| format!(":{}_", server.keelson.address().port());
     namespace(&one.client(), "a");
     let first = holder(&other.client()).expect("a holder");
@@ -330,12 +340,14 @@ fn restarts_of_etcd_under_load_lose_and_repeat_no_write() {
         server.client().open_watch(&format!("{MAPS}?watch=1&resourceVersion={began}"))
     });
     let open_before = descriptors();
-    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    let done = AtomicUsize::new(0);
     let acknowledged: Vec<String> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let client = servers[writer % 2].client();
-                let (stop, done) = (&stop, &done);
+                let stop = &stop;
+                let done = &done;
                 scope.spawn(move || create(&client, writer, stop, done))
             })
             .collect();
@@ -408,8 +420,10 @@ fn with_etcd_the_data_directory_holds_only_certificates() {
     let server = Server::start_plain(builder);
     assert_eq!(server.client().post(MAPS, &map("a")).status, 201);
     server.stop();
-    let kept = std::fs::read_dir(dir.path()).expect("the folder");
-    let kept: Vec<_> = kept.map(|entry| entry.expect("an entry").file_name()).collect();
+    let kept: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("the folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
     assert_eq!(kept, ["pki"]);
     let server = Server::start_plain(Keelson::builder().etcd(Etcd::new(vec![etcd.url()])));
     assert_eq!(server.client().get(&format!("{MAPS}/a")).status, 200);
@@ -434,8 +448,8 @@ fn certificates(dir: &Path) -> Pki {
 
 #[test]
 fn etcd_connections_require_client_certificates() {
-    let (dir, foreign) =
-        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let dir = tempfile::tempdir().expect("a folder");
+    let foreign = tempfile::tempdir().expect("two");
     certificates(dir.path());
     certificates(foreign.path());
     let file = |name: &str| dir.path().join(name);

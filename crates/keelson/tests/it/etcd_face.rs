@@ -58,7 +58,8 @@ fn created(api: &Api, path: &str, obj: &Value) -> Value {
 
 /// Lists by pages; returns the names.
 fn pages(api: &Api, limit: usize, count: usize) -> Vec<String> {
-    let (mut names, mut token) = (vec![], String::new());
+    let mut names = vec![];
+    let mut token = String::new();
     loop {
         let page = api.get(&format!("{MAPS}?limit={limit}&continue={token}")).expect("a page").body;
         let items = page["items"].as_array().expect("items");
@@ -109,8 +110,8 @@ fn a_stock_kube_apiserver_works_on_it_over_a_kill() {
     let etcd_program = dir.path().join("etcd");
     std::os::unix::fs::symlink(KEELSON, &etcd_program).expect("a link");
     let runtime = Runtime::new().expect("a runtime");
-    let etcd = runtime.block_on(EtcdProcess::start(&etcd_program));
-    let mut etcd = etcd.expect("the program is there");
+    let mut etcd =
+        runtime.block_on(EtcdProcess::start(&etcd_program)).expect("the program is there");
     let (server, address) = start_api_server(&program, dir.path(), &etcd.url());
     let api = Api::unchecked(address, Some(TOKEN.to_owned())).expect("a client");
     let ready = || api.get("/readyz").ok().filter(|response| response.code == 200);
@@ -120,10 +121,12 @@ fn a_stock_kube_apiserver_works_on_it_over_a_kill() {
     let names: Vec<_> = (0..25).map(|n| format!("m{n:02}")).collect();
     names.iter().for_each(|name| drop(created(&api, MAPS, &map(name))));
     assert!(pages(&api, 7, 25).iter().eq(&names));
-    let since = api.get(MAPS).expect("a list").body["metadata"]["resourceVersion"].clone();
-    let since = since.as_str().expect("a version").to_owned();
-    let watch = api.watch(&format!("{MAPS}?watch=1&resourceVersion={since}"));
-    let mut watch = watch.expect("a watch");
+    let since = api.get(MAPS).expect("a list").body["metadata"]["resourceVersion"]
+        .clone()
+        .as_str()
+        .expect("a version")
+        .to_owned();
+    let mut watch = api.watch(&format!("{MAPS}?watch=1&resourceVersion={since}")).expect("a watch");
     let patch = json!({"data": {"a": "2"}}).to_string();
     let one = format!("{MAPS}/m00");
     let patched = api.send_text("PATCH", &one, MERGE_PATCH, &patch).expect("a response");
@@ -147,8 +150,10 @@ fn a_stock_kube_apiserver_works_on_it_over_a_kill() {
     assert_eq!(api.get(&one).expect("a response").body["data"]["a"], "2");
     assert_eq!(api.get(&format!("{FOOS}/f")).expect("a response").code, 200);
     assert_eq!(api.get(&format!("{EVENTS}/e")).expect("a response").code, 200);
-    let past = api.get(&format!("{MAPS}?resourceVersion={since}&resourceVersionMatch=Exact"));
-    let past = past.expect("a list of the past").body;
+    let past = api
+        .get(&format!("{MAPS}?resourceVersion={since}&resourceVersionMatch=Exact"))
+        .expect("a list of the past")
+        .body;
     assert_eq!(past["items"].as_array().map(Vec::len), Some(25));
     assert_eq!(past["items"][0]["data"]["a"], "1");
 }

@@ -51,8 +51,9 @@ impl<'r> Raw<'r> {
 fn unwrapped(value: &[u8]) -> (String, Value) {
     let envelope = proto::decode_envelope(value).expect("an envelope");
     let version = GroupVersion::parse(&envelope.api_version).expect("a version");
-    let schema = Catalogue::shared().schema_or_unserved(&version.kind(&*envelope.kind));
-    let schema = schema.expect("a known kind");
+    let schema = Catalogue::shared()
+        .schema_or_unserved(&version.kind(&*envelope.kind))
+        .expect("a known kind");
     let obj = proto::decode_message(&schema, envelope.raw).expect("an object");
     let mut text = vec![];
     json::encode(&schema, &obj, &mut text);
@@ -70,7 +71,8 @@ fn without_revision(mut obj: Value) -> Value {
 fn stored_values_have_the_encoding_of_kube_apiserver() {
     let Some((runtime, etcd)) = etcd() else { return };
     let server = serve(&etcd);
-    let (client, raw) = (server.client(), Raw::open(&runtime, &etcd));
+    let client = server.client();
+    let raw = Raw::open(&runtime, &etcd);
     let of = |kind: &str, api_version: &str, rest: Value| {
         let mut obj = json!({"kind": kind, "apiVersion": api_version, "metadata": {"name": "a"}});
         obj.as_object_mut().expect("a map").extend(rest.as_object().expect("a map").clone());
@@ -139,8 +141,8 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
         "properties": {"z": {"type": "string"}, "b": {"type": "integer", "default": 3}}}}});
     assert_eq!(server.client().post(DEFINITIONS, &definition(&schema)).status, 201);
     let client = server.client();
-    let (path, old) =
-        ("/apis/example.com/v1/namespaces/default/as", "/registry/example.com/as/old/a");
+    let path = "/apis/example.com/v1/namespaces/default/as";
+    let old = "/registry/example.com/as/old/a";
     wait_until("the definition is served", || client.get(path).status == 200);
     let obj = json!({"kind": "A", "apiVersion": "example.com/v2", "metadata": {"name": "a",
         "labels": {"x": "y"}}, "spec": {"z": "<"}});
@@ -172,8 +174,12 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     let server = serve(&etcd);
     let client = server.client();
     let of_kube = client.get(&format!("{path}?labelSelector=of%3Dkube")).body;
-    let names = of_kube["items"].as_array().expect("items").iter();
-    let names: Vec<_> = names.map(|item| &item["metadata"]["name"]).collect();
+    let names: Vec<_> = of_kube["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .map(|item| &item["metadata"]["name"])
+        .collect();
     assert_eq!(names, ["kube", "late"]);
     assert_eq!(client.get(&format!("{path}/late")).body["spec"], json!({"b": 4, "z": "<"}));
     assert_eq!(client.get(&format!("{path}/a")).body["spec"], created.body["spec"]);
@@ -209,7 +215,8 @@ fn populated(stem: &str) -> Option<(Bytes, Value)> {
 fn data_of_a_kube_apiserver_is_served() {
     let Some((runtime, etcd)) = etcd() else { return };
     let raw = Raw::open(&runtime, &etcd);
-    let (namespace, name) = ("namespaceValue", "nameValue");
+    let namespace = "namespaceValue";
+    let name = "nameValue";
     let checks = [
         ("core.v1.ConfigMap", "configmaps", "/api/v1/namespaces/{}/configmaps"),
         ("core.v1.Service", "services/specs", "/api/v1/namespaces/{}/services"),

@@ -1,7 +1,7 @@
 //! Events expire some time after their last write, from memory and from disk.
 
 use crate::http::{Client, POLL_TIMEOUT, Server, revision_of};
-use keelson::{Builder, Keelson};
+use keelson::Keelson;
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, SystemClock};
 use serde_json::{Value, json};
@@ -28,10 +28,11 @@ impl Clock for ManualClock {
 }
 
 fn start(dir: &Path, clock: &ManualClock, event_ttl: u64) -> Server {
-    let builder = Builder {
-        event_ttl: Duration::from_secs(event_ttl),
-        ..Keelson::builder().no_controllers().data_dir(dir).clock(clock.clone())
-    };
+    let builder = Keelson::builder()
+        .no_controllers()
+        .data_dir(dir)
+        .clock(clock.clone())
+        .with(|builder| builder.storage.event_ttl = Duration::from_secs(event_ttl));
     Server::start_plain(builder)
 }
 
@@ -131,7 +132,7 @@ fn events_stored_without_a_lease_get_one() {
 fn events_in_etcd_expire_by_leases_of_etcd() {
     let Some((_runtime, etcd)) = crate::etcd::etcd() else { return };
     let builder = Keelson::builder().etcd(keelson::Etcd::new(vec![etcd.url()])).no_controllers();
-    let builder = Builder { event_ttl: Duration::from_secs(3), ..builder };
+    let builder = builder.with(|builder| builder.storage.event_ttl = Duration::from_secs(3));
     let server = Server::start_plain(builder);
     let client = server.client();
     let first = create(&client, "a");

@@ -172,7 +172,8 @@ impl Signer {
     }
 
     fn builder(&self) -> Builder {
-        Builder { service_account_tokens: self.options(), ..without_controllers() }
+        without_controllers()
+            .with(|builder| builder.authentication.service_account_tokens = self.options())
     }
 }
 
@@ -286,8 +287,9 @@ fn a_server_does_not_start_without_a_valid_external_signer() {
     let signer = Signer::start(Behaviour::default());
     let runtime = Runtime::new().expect("a runtime");
     let check = |options: ServiceAccountTokenOptions, want: &str| {
-        let builder =
-            Builder { service_account_tokens: options, ..without_controllers() }.plain_http();
+        let builder = without_controllers()
+            .with(|builder| builder.authentication.service_account_tokens = options)
+            .plain_http();
         let error = runtime.block_on(builder.start()).err().expect("it does not start");
         assert_eq!(error.to_string(), want);
     };
@@ -339,7 +341,10 @@ fn a_server_waits_for_its_external_signer_and_survives_its_restart() {
     let endpoint = Some(socket.to_str().expect("UTF-8").to_owned());
     let options = ServiceAccountTokenOptions { signing_endpoint: endpoint, ..Default::default() };
     let starting = std::thread::spawn(move || {
-        Server::start_plain(Builder { service_account_tokens: options, ..without_controllers() })
+        Server::start_plain(
+            without_controllers()
+                .with(|builder| builder.authentication.service_account_tokens = options),
+        )
     });
     let first = Signer::listen(&socket, &state);
     let server = starting.join().expect("it starts");

@@ -1,7 +1,7 @@
 //! Priority and fairness with real requests. A request whose body does not come holds its seat.
 
 use crate::http::{Client, POLL_TIMEOUT, Response, Server};
-use keelson::{Builder, Keelson, Limits};
+use keelson::{Keelson, Limits};
 use serde_json::{Value, json};
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,9 @@ fn start(queuing: &Value, users: &[&str]) -> Server {
         mutating_requests_in_flight_max: 5,
         ..Limits::default()
     };
-    let server = Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() });
+    let server = Server::start_plain(
+        Keelson::builder().no_controllers().with(|builder| builder.serving.limits = limits),
+    );
     let client = server.client();
     let limited = json!({
         "nominalConcurrencyShares": 1, "borrowingLimitPercent": 0,
@@ -311,7 +313,9 @@ fn default_seats_are_those_of_kube_apiserver() {
 #[test]
 fn without_priority_and_fairness_there_are_no_headers_and_dumps() {
     let limits = Limits { fairness: false, ..Limits::default() };
-    let server = Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() });
+    let server = Server::start_plain(
+        Keelson::builder().no_controllers().with(|builder| builder.serving.limits = limits),
+    );
     let client = server.client();
     let version = client.get("/version");
     assert_eq!((version.status, version.header(SCHEMA), version.header(LEVEL)), (200, None, None));

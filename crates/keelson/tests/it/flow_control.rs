@@ -85,8 +85,10 @@ fn default_flow_schemas_are_created_with_the_condition_of_the_controller() {
     let defaults = client.get(&schemas).body;
     let defaults = defaults["items"].as_array().expect("a list");
     assert_eq!(defaults.len(), 11);
-    let probes = defaults.iter().find(|schema| schema["metadata"]["name"] == "probes");
-    let probes = probes.expect("a default FlowSchema");
+    let probes = defaults
+        .iter()
+        .find(|schema| schema["metadata"]["name"] == "probes")
+        .expect("a default FlowSchema");
     let mine = json!({
         "metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "exempt"}}
     });

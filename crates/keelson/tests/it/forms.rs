@@ -16,7 +16,7 @@ const PARTIAL_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObject
 
 fn server(cbor: bool) -> Server {
     let mut builder = Keelson::builder().in_memory().no_controllers();
-    builder.features = builder.features.with(Feature::CBORServingAndStorage, cbor);
+    builder.apis.features = builder.apis.features.with(Feature::CBORServingAndStorage, cbor);
     let server = Server::start_plain(builder);
     server.client().poll("/api/v1/namespaces/default", |answer| answer.status == 200);
     server
@@ -352,7 +352,8 @@ fn bodies_are_accepted_up_to_a_nesting_depth() {
             .status
     };
     let revision = |levels: usize| {
-        let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+        let open = "[".repeat(levels);
+        let close = "]".repeat(levels);
         format!(
             r#"{{"metadata": {{"name": "r{levels}"}}, "revision": 1,
                 "data": {{"a": {open}{close}}}}}"#
@@ -362,7 +363,8 @@ fn bodies_are_accepted_up_to_a_nesting_depth() {
     let got = [200, 1_000, 500_000].map(|levels| post(revisions, revision(levels)));
     assert_eq!(got, [201, 400, 400]);
     let definition = |levels: usize| {
-        let (open, close) = (r#"{"not":"#.repeat(levels), "}".repeat(levels));
+        let open = r#"{"not":"#.repeat(levels);
+        let close = "}".repeat(levels);
         format!(
             r#"{{"metadata": {{"name": "ws.example.org"}}, "spec": {{"group": "example.org",
                 "names": {{"kind": "W", "plural": "ws"}}, "scope": "Cluster", "versions": [{{
@@ -438,8 +440,8 @@ fn a_long_list_equals_its_pages_in_every_media_type() {
         assert_eq!(whole.len(), 160, "{path} {form}");
         // The second time, the encoding cached in the entries is used.
         assert_eq!(got(""), whole, "{path} {form}");
-        let token = client.get(&format!("{path}?limit=80")).body["metadata"]["continue"].clone();
-        let token = token.as_str().expect("a token");
+        let page = client.get(&format!("{path}?limit=80")).body;
+        let token = page["metadata"]["continue"].as_str().expect("a token");
         let paged = [got("?limit=80"), got(&format!("?limit=80&continue={token}"))].concat();
         assert_eq!(paged, whole, "{path} {form}");
     }

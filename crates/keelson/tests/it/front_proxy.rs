@@ -26,11 +26,10 @@ pub fn options(file: &Path, allowed_names: &[&str]) -> FrontProxyOptions {
 }
 
 fn builder(data: &Path, proxies: &Path, allowed_names: &[&str]) -> Builder {
-    Builder {
-        front_proxy: Some(options(proxies, allowed_names)),
-        certificate_check_interval: Duration::from_millis(20),
-        ..Keelson::builder().no_controllers().data_dir(data)
-    }
+    Keelson::builder().no_controllers().data_dir(data).with(|builder| {
+        builder.authentication.front_proxy = Some(options(proxies, allowed_names));
+        builder.serving.certificate_check_interval = Duration::from_millis(20);
+    })
 }
 
 /// Sends a request, with `{}` as the body of a POST. Returns the status code and the body.
@@ -52,7 +51,8 @@ pub fn send(
         body.len()
     );
     stream.write_all(request.as_bytes()).expect("the request goes out");
-    let (mut head, mut byte) = (String::new(), [0]);
+    let mut head = String::new();
+    let mut byte = [0];
     while !head.ends_with("\r\n\r\n") {
         stream.read_exact(&mut byte).expect("an answer");
         head.push(char::from(byte[0]));
@@ -110,9 +110,9 @@ fn a_client_ca_authenticates_proxies_only_with_allowed_names() {
     let (pem, both) = authority("both");
     std::fs::write(&file, pem).expect("a file");
     let other = tempfile::tempdir().expect("a folder");
-    let start = |data: &Path, names: &[&str]| Builder {
-        client_ca_file: Some(file.clone()),
-        ..builder(data, &file, names)
+    let start = |data: &Path, names: &[&str]| {
+        builder(data, &file, names)
+            .with(|builder| builder.authentication.client_ca_file = Some(file.clone()))
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let refused =
@@ -130,13 +130,14 @@ fn a_client_ca_authenticates_proxies_only_with_allowed_names() {
 fn a_changed_proxy_ca_file_applies_at_once_and_is_published() {
     let data = tempfile::tempdir().expect("a folder");
     let file = data.path().join("proxies.pem");
-    let ((first, before), (second, after)) = (authority("first"), authority("second"));
+    let (first, before) = authority("first");
+    let (second, after) = authority("second");
     std::fs::write(&file, &first).expect("a file");
     let trust = "cluster-authentication-trust-controller".to_owned();
-    let server = Server::start(Builder {
-        controllers: vec![trust],
-        ..builder(data.path(), &file, &["front"])
-    });
+    let server = Server::start(
+        builder(data.path(), &file, &["front"])
+            .with(|builder| builder.controllers.selected = vec![trust]),
+    );
     let mut old = connect(&server, client(&before, "front", HOUR));
     let mut new = connect(&server, client(&after, "front", HOUR));
     let user = "X-Remote-User: u\r\n";

@@ -20,10 +20,10 @@ fn handshakes_are_answered_as_recorded() {
         client_authority: Some(authority.into_bytes()),
         is_open: true,
         ..ServerOptions::default()
-    });
-    let node = node.expect("the node starts");
+    })
+    .expect("the node starts");
     let mut builder = without_controllers().token("t", "admin");
-    builder.kubelets.client_certificate = Some(certificate);
+    builder.far_side.kubelets.client_certificate = Some(certificate);
     let server = Server::start(builder);
     let servers =
         Servers { api: server.keelson.address(), token: "t".to_owned(), node: node.address() };

@@ -15,7 +15,7 @@ pub const POLL_TIMEOUT: Duration = Duration::from_secs(20);
 pub fn without_controllers() -> Builder {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
-    Builder { admission, ..Keelson::builder().no_controllers() }
+    Keelson::builder().no_controllers().with(|builder| builder.admission.chain = admission)
 }
 
 /// Returns the resourceVersion of an object.

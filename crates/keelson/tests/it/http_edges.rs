@@ -2,7 +2,7 @@
 //! overflow, verbs below `/watch/`. Expected bytes are those of a kube-apiserver 1.36.2.
 
 use crate::http::{POLL_TIMEOUT, Server};
-use keelson::{Builder, Keelson, Limits};
+use keelson::{Keelson, Limits};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -45,7 +45,8 @@ impl Wire {
             return None;
         }
         let status = line.split(' ').nth(1)?.parse().ok()?;
-        let (mut length, mut closes) = (0, false);
+        let mut length = 0;
+        let mut closes = false;
         loop {
             line.clear();
             self.0.read_line(&mut line).ok()?;
@@ -151,7 +152,9 @@ fn an_error_before_an_expected_body_has_connection_close() {
 fn an_error_waits_for_an_unread_body_for_a_bounded_time() {
     let unread_body_timeout = Duration::from_millis(50);
     let limits = Limits { unread_body_timeout, ..Limits::default() };
-    let server = Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() });
+    let server = Server::start_plain(
+        Keelson::builder().no_controllers().with(|builder| builder.serving.limits = limits),
+    );
     let mut wire = Wire::open(&server);
     let began = Instant::now();
     wire.send(b"POST /nope HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx");

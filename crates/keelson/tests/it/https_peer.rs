@@ -43,10 +43,12 @@ impl HttpsPeer {
         let (config, bundle) = certificate("http/1.1", &["127.0.0.1"]);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (acceptor, answer) = (TlsAcceptor::from(Arc::new(config)), Arc::new(answer));
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let answer = Arc::new(answer);
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, answer) = (acceptor.clone(), answer.clone());
+                let acceptor = acceptor.clone();
+                let answer = answer.clone();
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let answers = service_fn(move |request| {
@@ -76,9 +78,12 @@ async fn respond(
     answer: impl FnOnce(PeerRequest) -> Reply,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let path = request.uri().path().to_owned();
-    let authorization = request.headers().get("authorization");
-    let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let authorization = authorization.to_owned();
+    let authorization = request
+        .headers()
+        .get("authorization")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let Some((status, body)) = answer(PeerRequest { path, authorization, body }) else {

@@ -33,7 +33,10 @@ fn check(client: &Client, headers: &[&str], want: &str) {
 /// A server on which [`grant`] sets alice's permissions.
 fn start() -> Server {
     let mut builder = without_controllers();
-    builder.tokens.insert("a", keelson_auth::User { name: "alice".into(), ..Default::default() });
+    builder
+        .authentication
+        .tokens
+        .insert("a", keelson_auth::User { name: "alice".into(), ..Default::default() });
     let server = Server::start_plain(builder);
     let binding = json!({"metadata": {"name": "imp"}, "subjects": [{"kind": "User", "name": "alice"}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "imp"}});
@@ -46,7 +49,8 @@ fn start() -> Server {
 fn impersonation_requires_rights_to_each_part_of_the_user() {
     let server = start();
     let client = server.client();
-    let (bob, node) = ("User: bob", "User: system:node:n");
+    let bob = "User: bob";
+    let node = "User: system:node:n";
     let account = "User: system:serviceaccount:ns:x";
     let on = |mode: &str| {
         format!(
@@ -105,7 +109,8 @@ fn impersonation_requires_rights_to_each_part_of_the_user() {
 fn the_last_successful_impersonation_mode_is_tried_first() {
     let server = start();
     let client = server.client();
-    let (bob, account) = ("User: bob", "User: system:serviceaccount:ns:x");
+    let bob = "User: bob";
+    let account = "User: system:serviceaccount:ns:x";
     grant(&client, &[("", "users", &["impersonate"]), ("", "groups", &["impersonate"])]);
     let on = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"alice\" cannot \
               impersonate-on:user-info:create resource \"selfsubjectreviews\"";

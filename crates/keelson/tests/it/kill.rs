@@ -81,7 +81,8 @@ impl Server {
 
     /// Returns a function that connects, for clients that outlive the server.
     pub fn connect_later(&self) -> Connect {
-        let (address, tls) = (self.address, self.tls.clone());
+        let address = self.address;
+        let tls = self.tls.clone();
         Arc::new(move || Ok(Connection::over(secure(address, &tls)?)))
     }
 
@@ -187,7 +188,8 @@ fn write(
         let name = names[random.below(names.len())].clone();
         let path = format!("{MAPS}/{name}");
         // Never the current value, because a no-op write has no event.
-        let (number, filler) = (random.below(usize::MAX), "x".repeat(random.below(2_000)));
+        let number = random.below(usize::MAX);
+        let filler = "x".repeat(random.below(2_000));
         let text = format!("{}-{number}-{filler}", done.len());
         let obj = json!({"metadata": {"name": name}, "data": {"value": text}});
         let json = "application/json";
@@ -241,7 +243,8 @@ fn run_until_killed(
             .map(|writer| {
                 let names = (0..NAMES).map(|n| format!("w{writer}-{n}"));
                 let there = names.map(|name| (name.clone(), base.contains_key(&name))).collect();
-                let (connection, random) = (server.connect(), random.split());
+                let connection = server.connect();
+                let random = random.split();
                 let acknowledged = &acknowledged;
                 scope.spawn(move || write(connection, random, there, acknowledged))
             })
@@ -297,7 +300,8 @@ fn acknowledged_writes_survive_a_kill_and_watches_resume() {
     let mut random = Random::seeded("KEELSON_KILL_SEED");
     let dir = tempfile::tempdir().expect("a folder");
     let mut server = Server::start(dir.path());
-    let (mut writes, mut watched) = (0, 0);
+    let mut writes = 0;
+    let mut watched = 0;
     for round in 0..kills.unwrap_or(KILLS) {
         let (base, after) = server.list();
         let log =

@@ -4,7 +4,7 @@
 use crate::connection::{Connection, plain, secure, tls_client};
 use crate::http::{POLL_TIMEOUT, Server as InProcess, without_controllers};
 use crate::kill::Server;
-use keelson::{BrowserOptions, Builder, CrossOrigins, NamedCertificate, TlsOptions};
+use keelson::{BrowserOptions, CrossOrigins, NamedCertificate, TlsOptions};
 use keelson_testkit::api::AnyCertificate;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -84,8 +84,11 @@ struct Environment {
 impl Environment {
     fn new(dir: &Path) -> Environment {
         let assets = dir.join("assets");
-        let made = Command::new(env!("CARGO_BIN_EXE_keelson")).arg("envtest").arg(&assets).output();
-        let made = made.expect("the command runs");
+        let made = Command::new(env!("CARGO_BIN_EXE_keelson"))
+            .arg("envtest")
+            .arg(&assets)
+            .output()
+            .expect("the command runs");
         let said = String::from_utf8_lossy(&made.stdout).into_owned();
         assert!(said.starts_with("export KUBEBUILDER_ASSETS="), "{said}");
         certificate(dir, "sa-signer", &["sa"]);
@@ -122,7 +125,8 @@ impl Environment {
 
     /// Starts kube-apiserver as envtest does. Returns it and a connection.
     fn start_api_server(&self) -> (Process, Connection) {
-        let (port, dir) = (free_port(), self.dir.display());
+        let port = free_port();
+        let dir = self.dir.display();
         let server = Process::start(
             &self.assets.join("kube-apiserver"),
             &[
@@ -228,7 +232,9 @@ fn browsers_get_their_headers() {
     let origins = CrossOrigins::new(&["//example\\.com(:|$)".to_owned()]).expect("an expression");
     let transport_security = Some("max-age=1; preload".to_owned());
     let browsers = BrowserOptions { origins, transport_security };
-    let server = InProcess::start_plain(Builder { browsers, ..without_controllers() });
+    let server = InProcess::start_plain(
+        without_controllers().with(|builder| builder.serving.browsers = browsers),
+    );
     let address = server.client().address;
     let allowed = "Origin: https://example.com\r\n";
     let other = "Origin: https://example.com.evil.test\r\n";
@@ -254,8 +260,9 @@ fn browsers_get_their_headers() {
 
 #[test]
 fn privileged_containers_are_forbidden_without_the_flag() {
-    let server =
-        InProcess::start_plain(Builder { allows_privileged: false, ..without_controllers() });
+    let server = InProcess::start_plain(
+        without_controllers().with(|builder| builder.apis.allows_privileged = false),
+    );
     let pod = |is_privileged: bool| {
         json!({"metadata": {"generateName": "p-"}, "spec": {"containers": [{
             "name": "c", "image": "i", "securityContext": {"privileged": is_privileged}
@@ -283,8 +290,12 @@ fn presented(
     let session = ClientConnection::new(Arc::new(config), name).expect("a session");
     let mut stream = StreamOwned::new(session, plain(address)?);
     stream.conn.complete_io(&mut stream.sock)?;
-    let certificate = stream.conn.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.map(|leaf| leaf.to_vec()).unwrap_or_default();
+    let certificate = stream
+        .conn
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map(|leaf| leaf.to_vec())
+        .unwrap_or_default();
     Ok((certificate, stream.conn.alpn_protocol().map(<[u8]>::to_vec)))
 }
 
@@ -306,15 +317,14 @@ fn each_host_gets_its_certificate() {
         key: path(file, "key"),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
     };
-    let builder = Builder {
-        tls_files: Some((path("default", "crt"), path("default", "key"))),
-        named_certificates: vec![
+    let builder = without_controllers().with(|builder| {
+        builder.serving.tls_files = Some((path("default", "crt"), path("default", "key")));
+        builder.serving.named_certificates = vec![
             named("wide", &["*.example.com"]),
             named("exact", &["a.example.com"]),
             named("own", &[]),
-        ],
-        ..without_controllers()
-    };
+        ];
+    });
     let server = InProcess::start(builder);
     let mut roots = RootCertStore::empty();
     for (der, _) in [&default, &wide, &exact, &own] {
@@ -348,7 +358,10 @@ fn versions_and_protocols_can_be_restricted() {
     let mut tls_options = TlsOptions::new("VersionTLS13", &[], &[]).expect("options");
     tls_options.is_http1_only = true;
     let files = (dir.path().join("serving.crt"), dir.path().join("serving.key"));
-    let builder = Builder { tls_options, tls_files: Some(files), ..without_controllers() };
+    let builder = without_controllers().with(|builder| {
+        builder.serving.tls_options = tls_options;
+        builder.serving.tls_files = Some(files);
+    });
     let server = InProcess::start(builder);
     let address = server.client().address;
     let config = |versions: &[&'static rustls::SupportedProtocolVersion]| {

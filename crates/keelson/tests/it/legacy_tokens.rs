@@ -6,7 +6,7 @@ use crate::controllers::{MERGE, create};
 use crate::http::{Client, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use keelson::{AdmissionChain, Builder, Clock, Keelson, ServiceAccountTokenOptions, Timestamp};
+use keelson::{AdmissionChain, Clock, Keelson, ServiceAccountTokenOptions, Timestamp};
 use keelson_store::Embedded;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn start(store: &Arc<Embedded>, day: i64) -> Server {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
     let builder = Keelson::builder().store(store.clone()).clock(DayClock(day));
-    Server::start_plain(Builder { admission, ..builder })
+    Server::start_plain(builder.with(|builder| builder.admission.chain = admission))
 }
 
 fn label<'a>(secret: &'a Value, name: &str) -> Option<&'a str> {
@@ -70,7 +70,8 @@ fn legacy_tokens_are_tracked_and_removed_when_unused() {
     let tracking = client.poll(TRACKING, |got| got.status == 200).body;
     assert_eq!(tracking["data"]["since"], "2030-01-01");
     create(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
-    let (auto, manual) = (token(&client, "auto"), token(&client, "manual"));
+    let auto = token(&client, "auto");
+    let manual = token(&client, "manual");
     let refers = json!({"secrets": [{"name": "auto"}]});
     let referred = client.call("PATCH", &format!("{ACCOUNTS}/robot"), MERGE, Some(&refers));
     assert_eq!(referred.status, 200);
@@ -117,7 +118,8 @@ const P256: &str = include_str!("../../../auth/src/service_account/testdata/p256
 #[test]
 fn changed_key_files_are_reloaded() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (signing, more) = (dir.path().join("sa.key"), dir.path().join("more.pem"));
+    let signing = dir.path().join("sa.key");
+    let more = dir.path().join("more.pem");
     let write = |file: &std::path::Path, text: &str| std::fs::write(file, text).expect("a file");
     write(&signing, RSA);
     write(&more, RSA_PUBLIC);
@@ -126,11 +128,10 @@ fn changed_key_files_are_reloaded() {
         key_files: vec![more.clone()],
         ..ServiceAccountTokenOptions::default()
     };
-    let server = Server::start_plain(Builder {
-        service_account_tokens: keys,
-        certificate_check_interval: Duration::from_millis(20),
-        ..without_controllers()
-    });
+    let server = Server::start_plain(without_controllers().with(|builder| {
+        builder.authentication.service_account_tokens = keys;
+        builder.serving.certificate_check_interval = Duration::from_millis(20);
+    }));
     let client = server.client();
     create(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
     let token = || {

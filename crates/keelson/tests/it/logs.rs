@@ -107,10 +107,10 @@ fn requests() -> Vec<String> {
 #[test]
 fn no_secret_reaches_the_log_at_the_highest_verbosity() {
     let server = Logged::start("-v=6");
-    let codes = requests()
+    let codes: Vec<String> = requests()
         .into_iter()
-        .map(|request| server.request(&request).split(' ').nth(1).unwrap_or_default().to_owned());
-    let codes: Vec<String> = codes.collect();
+        .map(|request| server.request(&request).split(' ').nth(1).unwrap_or_default().to_owned())
+        .collect();
     assert_eq!(codes, ["201", "200", "400", "400", "200", "401", "403", "401", "401", "200"]);
     let log = server.end();
     assert!(log.contains("TRACE") || log.contains("DEBUG"), "nothing was logged: {log}");
@@ -151,8 +151,10 @@ fn finished_requests_are_logged_with_audit_id_and_annotations() {
     assert!(answer.contains("\r\naudit-id: my request\r\n"), "{answer}");
     let refused = server.request(&request("GET /api/v1/pods", "Audit-ID:\r\n", ""));
     assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
-    let id = refused.split_once("\r\naudit-id: ").map(|(_, rest)| rest[..36].to_owned());
-    let id = id.expect("a request without a name is given one");
+    let id = refused
+        .split_once("\r\naudit-id: ")
+        .map(|(_, rest)| rest[..36].to_owned())
+        .expect("a request without a name is given one");
 
     let log = server.end();
     let line = |id: &str| {

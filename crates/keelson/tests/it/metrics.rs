@@ -13,7 +13,7 @@ use crate::http::{Client, POLL_TIMEOUT, Server};
 use crate::https_peer::HttpsPeer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use keelson::{Builder, Keelson, MetricsSelection};
+use keelson::{Keelson, MetricsSelection};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,8 @@ const UNUSED: [&str; 10] = [
 
 fn send(client: &Client, line: &str) {
     let mut parts = line.splitn(3, ' ');
-    let (method, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let method = parts.next().unwrap_or_default();
+    let path = parts.next().unwrap_or_default();
     let body: Option<Value> = parts.next().map(|text| text.parse().expect("a body is JSON"));
     let (method, media_type) = match method {
         "APPLY" => ("PATCH", "application/apply-patch+yaml"),
@@ -111,7 +112,10 @@ fn metrics_are_those_of_kube_apiserver() {
     let builder = Keelson::builder().no_controllers().data_dir(dir.path());
     // A loop that writes nothing here.
     let controllers = vec!["-*".to_owned(), "ttl-after-finished-controller".to_owned()];
-    let builder = Builder { metrics: Arc::new(selection), controllers, ..builder };
+    let builder = builder.with(|builder| {
+        builder.recording.metrics = Arc::new(selection);
+        builder.controllers.selected = controllers;
+    });
     let server = Server::start_plain(builder);
     let client = server.client();
     REQUESTS.lines().filter(|line| *line != "WAIT").for_each(|line| send(&client, line));
@@ -130,7 +134,8 @@ fn metrics_are_those_of_kube_apiserver() {
     }
     MORE_REQUESTS.lines().filter(|line| *line != "WAIT").for_each(|line| send(&client, line));
     client.get("/readyz");
-    let (metrics, slis) = (text(&client), text_of(&client, "/metrics/slis"));
+    let metrics = text(&client);
+    let slis = text_of(&client, "/metrics/slis");
     check_facts(&metrics, &slis);
     crate::observe::check(&metrics, &slis);
 }

@@ -188,8 +188,8 @@ pub fn collection(resource: &Resource) -> String {
 /// Returns a minimal object of a resource.
 pub fn minimal(resource: &Resource) -> Value {
     let key = format!("{}/{}", resource.kind.group, resource.name);
-    let text = MEMBERS.iter().find(|(of, _)| *of == key).map_or("{}", |(_, text)| text);
-    let mut text = text.to_owned();
+    let mut text =
+        MEMBERS.iter().find(|(of, _)| *of == key).map_or("{}", |(_, text)| text).to_owned();
     for (short, long) in SHORT {
         text = text.replace(short, long);
     }

@@ -69,7 +69,7 @@ fn fails(dir: &Path, words: &[&str], why: &str) {
 
 fn builder(dir: &Path) -> Builder {
     let file = EncryptionFile::read(&dir.join("encryption.yaml"), false).expect("a configuration");
-    Builder { encryption: Some(file), ..without_controllers() }
+    without_controllers().with(|builder| builder.storage.encryption = Some(file))
 }
 
 fn fill(client: &Client) {
@@ -108,8 +108,9 @@ fn without_revisions(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, V
 #[test]
 fn a_data_folder_moves_to_etcd_and_back() {
     let Some((runtime, etcd)) = etcd() else { return };
-    let dir = TempDir::new().expect("a folder");
-    let (dir, url) = (dir.path(), etcd.url());
+    let folder = TempDir::new().expect("a folder");
+    let dir = folder.path();
+    let url = etcd.url();
     std::fs::write(dir.join("encryption.yaml"), CONFIG).expect("a file");
     let servers = format!("--etcd-servers={url}");
     let keys = "--encryption-provider-config=encryption.yaml";
@@ -132,8 +133,11 @@ fn a_data_folder_moves_to_etcd_and_back() {
     fails(dir, &["restore", "one", &servers, keys], "the cluster has objects");
     let opened = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![url.clone()])));
     let raw = opened.expect("etcd answers");
-    let stored = runtime.block_on(raw.get(b"/registry/secrets/shop/a")).expect("an answer");
-    let stored = stored.expect("the secret").value;
+    let stored = runtime
+        .block_on(raw.get(b"/registry/secrets/shop/a"))
+        .expect("an answer")
+        .expect("the secret")
+        .value;
     assert!(stored.starts_with(b"k8s:enc:aesgcm:v1:key1:"), "{stored:?}");
 
     let server = Server::start_plain(builder(dir).etcd(Etcd::new(vec![url.clone()])));
@@ -172,8 +176,8 @@ fn a_data_folder_moves_to_etcd_and_back() {
 fn a_kube_apiserver_moves_to_a_data_folder_and_back() {
     let Some(program) = kubernetes_program(API_SERVER, "kube-apiserver") else { return };
     let Some((_runtime, etcd)) = etcd() else { return };
-    let dir = TempDir::new().expect("a folder");
-    let dir = dir.path();
+    let folder = TempDir::new().expect("a folder");
+    let dir = folder.path();
     let servers = format!("--etcd-servers={}", etcd.url());
     let reference = Reference::start(&program, &etcd.url(), dir, &[]);
     for (path, object) in objects() {

@@ -35,7 +35,8 @@ fn pods_are_deleted_before_objects_that_protect_them() {
     let released = client.call("PATCH", &path, "application/merge-patch+json", Some(&release)).body;
     let event = deletions.next().expect("the policy goes too");
     assert_eq!(event["type"], "DELETED");
-    let (pod, policy) = (revision_of(&released), revision_of(&event["object"]));
+    let pod = revision_of(&released);
+    let policy = revision_of(&event["object"]);
     assert!(policy > pod, "the policy went at {policy}, the pod at {pod}");
     client.poll("/api/v1/namespaces/ns", |answer| answer.status == 404);
 }

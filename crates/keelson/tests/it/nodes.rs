@@ -142,7 +142,8 @@ fn a_node_changes_only_its_own_objects() {
     let client = server.client();
     let node =
         |name: &str, label: &str| json!({"metadata": {"name": name, "labels": {label: "x"}}});
-    let (nodes, pods) = ("/api/v1/nodes", format!("{NS}/pods"));
+    let nodes = "/api/v1/nodes";
+    let pods = format!("{NS}/pods");
     let end = "node \"n\" is not allowed to modify node \"m\"";
     check(&client, "POST", nodes, &node("m", "a"), 403, end);
     let label = "node-restriction.kubernetes.io/a";

@@ -81,8 +81,8 @@ fn parse(metrics: &str, slis: &str) -> Scraped {
     for line in metrics.lines().chain(slis.lines()).filter(|line| !line.starts_with('#')) {
         let (series, _) = line.rsplit_once(' ').expect("a sample has a value");
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let pairs = labels.trim_end_matches('}').split("\",");
-        let pairs = pairs.filter_map(|pair| pair.split_once("=\""));
+        let pairs =
+            labels.trim_end_matches('}').split("\",").filter_map(|pair| pair.split_once("=\""));
         let labels = pairs
             .map(|(label, value)| (label.to_owned(), value.trim_end_matches('"').to_owned()))
             .collect();
@@ -100,8 +100,10 @@ fn check_labels(of: &str, expression: &str, scraped: &Scraped, recorded: &BTreeS
             is_open = true;
             continue;
         }
-        let series = scraped.get(&name).and_then(|all| all.first());
-        let series = series.unwrap_or_else(|| panic!("{of}: there is no metric {name}"));
+        let series = scraped
+            .get(&name)
+            .and_then(|all| all.first())
+            .unwrap_or_else(|| panic!("{of}: there is no metric {name}"));
         for (label, ..) in &matchers {
             let is_known = series.contains_key(label) || ADDED_LABELS.contains(&label.as_str());
             assert!(is_known, "{of}: {name} has no label {label}");
@@ -150,7 +152,8 @@ fn selectors(expression: &str) -> Vec<Selector> {
         let word_end = rest[start..]
             .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))
             .map_or(rest.len(), |length| start + length);
-        let (word, after) = (&rest[start..word_end], &rest[word_end..]);
+        let word = &rest[start..word_end];
+        let after = &rest[word_end..];
         rest = after;
         let is_part = before.is_some_and(|c| c.is_ascii_digit() || c == '$');
         if is_part || KEYWORDS.contains(&word) {
@@ -185,8 +188,11 @@ fn matcher(text: &str) -> Option<(String, String, String)> {
 fn promtool_accepts_the_rules_and_their_tests() {
     let Some(promtool) = prerequisites::promtool() else { return };
     for arguments in [["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]] {
-        let run = Command::new(&promtool).args(arguments).current_dir(FOLDER).output();
-        let run = run.expect("promtool runs");
+        let run = Command::new(&promtool)
+            .args(arguments)
+            .current_dir(FOLDER)
+            .output()
+            .expect("promtool runs");
         assert!(run.status.success(), "{arguments:?}: {run:?}");
     }
 }

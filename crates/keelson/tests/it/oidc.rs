@@ -5,7 +5,7 @@ pub mod issuer;
 use crate::certificates::wait_for;
 use crate::http::{Client, Server, without_controllers};
 use issuer::{Issuer, Key, signed};
-use keelson::{Builder, JwtOptions};
+use keelson::JwtOptions;
 use keelson_auth::oidc::{AuthenticationConfiguration, validate};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -33,13 +33,12 @@ pub const BY_SUBJECT: &str = "  claimMappings: {username: {claim: sub, prefix: \
 
 fn start(file: &Path) -> Server {
     let (jwt, anonymous) = JwtOptions::read(file).expect("a configuration");
-    let mut builder = Builder {
-        jwt: Some(jwt),
-        certificate_check_interval: Duration::from_millis(20),
-        ..without_controllers()
-    };
+    let mut builder = without_controllers().with(|builder| {
+        builder.authentication.jwt = Some(jwt);
+        builder.serving.certificate_check_interval = Duration::from_millis(20);
+    });
     if let Some(anonymous) = anonymous {
-        builder.anonymous = anonymous;
+        builder.authentication.anonymous = anonymous;
     }
     Server::start_plain(builder)
 }
@@ -155,8 +154,7 @@ fn extensions_and_claims_of_wrong_types_are_refused() {
     let issuer = Issuer::start(vec![key.jwk("k")]);
     let right = claims(&issuer);
     let sign = |claims: &Value| key.token("ES256", "k", claims);
-    let more = format!("{BY_SUBJECT}    groups: {{claim: groups, prefix: \"\"}}\n");
-    let more = more.replace(
+    let more = format!("{BY_SUBJECT}    groups: {{claim: groups, prefix: \"\"}}\n").replace(
         "claimMappings: {username: {claim: sub, prefix: \"oidc:\"}}\n",
         "claimMappings:\n    username: {claim: sub, prefix: \"oidc:\"}\n",
     );
@@ -190,7 +188,8 @@ fn extensions_and_claims_of_wrong_types_are_refused() {
 
 #[test]
 fn rotated_issuer_keys_are_fetched_and_old_ones_rejected() {
-    let (old, new) = (Key::p256(), Key::p256());
+    let old = Key::p256();
+    let new = Key::p256();
     let issuer = Issuer::start(vec![old.jwk("old")]);
     let sign = |key: &Key, id: &str, subject: &str| {
         key.token("ES256", id, &with(&claims(&issuer), "sub", json!(subject)))
@@ -233,8 +232,8 @@ fn expressions_map_claims_and_validate_users() {
     let probe = key.token("ES256", "k", &right);
     check_with(&issuer, more, &probe, |client| {
         let check = |claims: &Value, want: &str| {
-            let got = review(client, &key.token("ES256", "k", claims));
-            let got = got.trim_start_matches("[invalid bearer token, ").trim_end_matches(']');
+            let said = review(client, &key.token("ES256", "k", claims));
+            let got = said.trim_start_matches("[invalid bearer token, ").trim_end_matches(']');
             assert_eq!(got, want.trim_end_matches(']'));
         };
         check(

@@ -110,7 +110,8 @@ async fn operate(api: Api<Greeting>) -> usize {
 }
 
 async fn reconcile(api: &Api<Greeting>, object: Greeting) {
-    let (name, params) = (object.name_any(), PatchParams::default());
+    let name = object.name_any();
+    let params = PatchParams::default();
     let mut finalizers = object.finalizers().to_vec();
     let is_held = finalizers.iter().any(|held| held == FINALIZER);
     let generation = object.metadata.generation.expect("a generation");

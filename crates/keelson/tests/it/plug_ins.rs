@@ -3,7 +3,7 @@
 
 use crate::admission::check_refused;
 use crate::http::{Client, Response, Server, without_controllers};
-use keelson::{AdmissionChain, Builder};
+use keelson::AdmissionChain;
 use serde_json::{Value, json};
 
 const CONFIG: &str = "\
@@ -60,7 +60,7 @@ fn start(on: &[&str]) -> Server {
     // Without controllers no service accounts are created.
     let chain = AdmissionChain::new(&on, &["ServiceAccount".to_owned()]).expect("plug-ins");
     let admission = chain.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
-    Server::start_plain(Builder { admission, ..without_controllers() })
+    Server::start_plain(without_controllers().with(|builder| builder.admission.chain = admission))
 }
 
 fn namespace(client: &Client, name: &str, annotations: &Value) -> Response {
@@ -127,7 +127,8 @@ fn pods_get_and_must_match_the_tolerations_of_their_namespace() {
         let all = answer.body["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         all.iter().map(|one| one["key"].as_str().unwrap_or_default().to_owned()).collect()
     };
-    let (ready, reachable) = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
+    let ready = "node.kubernetes.io/not-ready";
+    let reachable = "node.kubernetes.io/unreachable";
     let tolerates = |key: &str| json!({"tolerations": [{"key": key, "operator": "Exists"}]});
     let made = post_pod(&client, "plain", &tolerates("ok"));
     assert_eq!(keys(&made), ["ok", ready, reachable, "def"], "{}", made.body);
@@ -252,8 +253,8 @@ fn limited_resources_require_a_quota() {
     let service =
         json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
     assert_eq!(client.post(services, &service).status, 201);
-    let (merge, balanced) =
-        ("application/merge-patch+json", json!({"spec": {"type": "LoadBalancer"}}));
+    let merge = "application/merge-patch+json";
+    let balanced = json!({"spec": {"type": "LoadBalancer"}});
     let path = format!("{services}/s");
     let patched = client.call("PATCH", &path, merge, Some(&balanced));
     check(&patched, 403, &forbidden("services", "s", "services.loadbalancers"));

@@ -308,7 +308,8 @@ fn every_write_verb_passes_the_policies() {
         let why = message(&refused);
         assert_eq!(why.rsplit(": ").next(), Some(want), "{method} {path}: {refused:?}");
     };
-    let (one, json) = (format!("{MAPS}/m"), "application/json");
+    let one = format!("{MAPS}/m");
+    let json = "application/json";
     let changed = map("m", &json!({"x": "y"}));
     check("POST", MAPS, json, Some(&map("n", &json!({}))), "CREATE -");
     check("PUT", &one, json, Some(&changed), "UPDATE -");

@@ -38,7 +38,7 @@ impl Recorded {
         let user = User { name: "admin".into(), uid: "admin-uid".into(), ..User::default() };
         tokens.insert(TOKEN, user.with_group(MASTERS));
         let mut builder = without_controllers();
-        builder.tokens = tokens;
+        builder.authentication.tokens = tokens;
         change(&mut builder);
         let server = Server::start(builder);
         let address = server.keelson.address();
@@ -117,13 +117,14 @@ impl Recorded {
             return std::fs::write(path, lines.join("\n") + "\n").expect("a recording");
         };
         server.stop();
-        let recorded = std::fs::read_to_string(path).expect("a recording");
-        let recorded: Vec<&str> = recorded.lines().collect();
+        let recording = std::fs::read_to_string(path).expect("a recording");
+        let recorded: Vec<&str> = recording.lines().collect();
         let differs = |(have, want): &(&String, &&str)| have.as_str() != **want;
         let pairs = lines.iter().zip(&recorded).filter(differs);
         let faults: Vec<String> =
             pairs.map(|(have, want)| format!("have {have}\nwant {want}")).collect();
-        let (count, of) = (faults.len(), lines.len());
+        let count = faults.len();
+        let of = lines.len();
         assert!(faults.is_empty(), "{count} of {of} in {file} differ:\n{}", faults.join("\n\n"));
         assert_eq!(recorded.len(), lines.len(), "cases in {file}");
     }
@@ -140,8 +141,10 @@ pub fn outcome(response: &Response) -> String {
         return response.code.to_string();
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let causes = status["details"]["causes"].as_array().into_iter().flatten();
-    let causes: Vec<String> = causes
+    let causes: Vec<String> = status["details"]["causes"]
+        .as_array()
+        .into_iter()
+        .flatten()
         .map(|cause| format!("{}={}", text(&cause["field"]), text(&cause["reason"])))
         .collect();
     let line = format!(
@@ -164,7 +167,8 @@ pub fn without_generated(line: &str) -> String {
                 _ => byte.is_ascii_hexdigit(),
             })
     };
-    let (mut out, mut rest) = (String::new(), line);
+    let mut out = String::new();
+    let mut rest = line;
     while let Some(first) = rest.chars().next() {
         if is_uid(rest) {
             out.push_str("<uid>");

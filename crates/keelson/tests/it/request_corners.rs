@@ -362,7 +362,8 @@ fn widgets() -> String {
 fn requests_at_the_corners_of_the_api_are_answered_as_by_kube_apiserver() {
     let api = Recorded::start();
     prepare(&api);
-    let (mut lines, mut before) = (vec![], String::new());
+    let mut lines = vec![];
+    let mut before = String::new();
     for (method, path, media, accept, body) in LISTS.into_iter().chain(DELETIONS).chain(BODIES) {
         let place = match (path.strip_prefix('N'), path.strip_prefix('W')) {
             (Some(rest), _) => format!("{NAMESPACE}{rest}"),

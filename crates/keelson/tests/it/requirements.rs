@@ -49,7 +49,7 @@ fn server() -> Server {
 /// A server that compacts its history as soon as possible.
 fn forgetful_server() -> Server {
     let mut builder = without_controllers();
-    builder.history = Duration::from_millis(20);
+    builder.storage.history = Duration::from_millis(20);
     Server::start_plain(builder)
 }
 

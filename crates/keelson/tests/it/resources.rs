@@ -15,7 +15,7 @@ fn every_resource_passes_all_verbs() {
     let mut builder = Keelson::builder().in_memory();
     // Writes of controllers would interfere with those of the test.
     let loops = ["namespace-controller", "serviceaccount-controller"];
-    builder.controllers = loops.map(str::to_owned).to_vec();
+    builder.controllers.selected = loops.map(str::to_owned).to_vec();
     let server = Server::start_plain(builder);
     let client = server.client();
     let mut faults = vec![];

@@ -115,8 +115,9 @@ fn a_resource_added_at_run_time_has_every_verb_and_media_type() {
         (&status["spec"]["field0"], &status["metadata"]["generation"]),
         (&json!("x"), &json!(3))
     );
-    let seen = client.watch(&format!("{WIDGETS}?watch=1&resourceVersion={revision}"), 3);
-    let seen = seen.expect("three changes");
+    let seen = client
+        .watch(&format!("{WIDGETS}?watch=1&resourceVersion={revision}"), 3)
+        .expect("three changes");
     assert!(seen.iter().all(|event| event["type"] == "MODIFIED"), "{seen:?}");
 
     let list = client.get(WIDGETS).body;
@@ -141,7 +142,7 @@ fn a_resource_added_at_run_time_has_every_verb_and_media_type() {
 #[test]
 fn a_resource_added_at_run_time_supports_every_encoding() {
     let mut builder = without_controllers();
-    builder.features = builder.features.with(Feature::CBORServingAndStorage, true);
+    builder.apis.features = builder.apis.features.with(Feature::CBORServingAndStorage, true);
     let server = Server::start_plain(builder);
     let client = server.client();
     serve(&server, &widgets(vec![version("v1", 2)]));
@@ -260,8 +261,8 @@ fn the_etag_of_the_openapi_index_changes_with_served_resources() {
 /// Only the changed groups of the API table are rebuilt.
 #[test]
 fn incremental_discovery_indexes_equal_rebuilt_ones() {
-    let (followed, fresh) =
-        (Server::start_plain(without_controllers()), Server::start_plain(without_controllers()));
+    let followed = Server::start_plain(without_controllers());
+    let fresh = Server::start_plain(without_controllers());
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let indexes = |server: &Server| {
         let client = server.client();
@@ -339,7 +340,7 @@ fn objects_of_a_disabled_version_are_readable_in_other_versions() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = |config: &[(String, bool)]| {
         let builder = without_controllers().data_dir(dir.path());
-        Server::start_plain(keelson::Builder { runtime_config: config.to_vec(), ..builder })
+        Server::start_plain(builder.with(|builder| builder.apis.runtime_config = config.to_vec()))
     };
     let off = [("autoscaling/v2".to_owned(), false)];
     let places = |version: &str| {

@@ -41,10 +41,12 @@ fn field_selectors_are_those_of_the_kind() {
     refused(slices, "spec.x", &format!("{slice}spec.x"));
     accepted(slices, "spec.driver");
     refused("/apis/batch/v1/jobs", "a.b", "field label \"a.b\" not supported for Job");
-    let (core, new) = ("/api/v1/events", "/apis/events.k8s.io/v1/events");
+    let core = "/api/v1/events";
+    let new = "/apis/events.k8s.io/v1/events";
     let object = ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"];
     for name in object {
-        let (involved, regarding) = (format!("involvedObject.{name}"), format!("regarding.{name}"));
+        let involved = format!("involvedObject.{name}");
+        let regarding = format!("regarding.{name}");
         accepted(core, &involved);
         accepted(new, &regarding);
         refused(core, &regarding, &format!("field label not supported: {regarding}"));
@@ -110,10 +112,8 @@ fn superfluous_slashes_and_missing_names() {
     for path in ["/apis//", "/apis//apps", "/openapi/v2/", "/openapi/v3/"] {
         assert_eq!(client.get(path).status, 404, "{path}");
     }
-    let (missing, no_method) = (
-        "name must be provided",
-        "the server does not allow this method on the requested resource",
-    );
+    let missing = "name must be provided";
+    let no_method = "the server does not allow this method on the requested resource";
     let nowhere = "the server could not find the requested resource";
     let pods = "/api/v1/namespaces/default/pods/";
     for (method, path, want) in [

@@ -91,7 +91,7 @@ fn start(folder: &Path) -> (TraceCollector, Recorded) {
         if is_recording { PathBuf::from(RECORDED_SOCKET) } else { folder.join("collector.sock") };
     let collector = TraceCollector::start(&socket);
     let server = Recorded::start_with(|builder| {
-        builder.tracing = Some(TracingOptions {
+        builder.recording.tracing = Some(TracingOptions {
             endpoint: format!("unix://{}", socket.display()),
             samples_per_million: 1_000_000,
         });
@@ -158,13 +158,13 @@ fn privileged_callers_decide_what_is_recorded() {
     let socket = folder.path().join("collector.sock");
     let collector = TraceCollector::start(&socket);
     let mut builder = without_controllers();
-    builder.tracing = Some(TracingOptions {
+    builder.recording.tracing = Some(TracingOptions {
         endpoint: format!("unix://{}", socket.display()),
         samples_per_million: 0,
     });
     for (name, group) in [("admin", MASTERS), ("watcher", "system:monitoring"), ("bob", "devs")] {
         let user = User { name: name.into(), ..User::default() }.with_group(group);
-        builder.tokens.insert(name, user);
+        builder.authentication.tokens.insert(name, user);
     }
     let server = Server::start(builder);
     for (name, flags) in [("admin", "01"), ("watcher", "01"), ("bob", "01"), ("admin", "00")] {
@@ -196,8 +196,10 @@ fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
 
 /// Returns the spans of a request as indented lines, without what only one of the servers can have.
 fn tree(spans: &[CollectedSpan], number: usize) -> Vec<String> {
-    let server = spans.iter().find(|span| agent_of(&span.span) == Some(number));
-    let server = server.unwrap_or_else(|| panic!("no span of request {number}"));
+    let server = spans
+        .iter()
+        .find(|span| agent_of(&span.span) == Some(number))
+        .unwrap_or_else(|| panic!("no span of request {number}"));
     let trace: Vec<&CollectedSpan> =
         spans.iter().filter(|span| span.span.trace_id == server.span.trace_id).collect();
     let mut children: BTreeMap<&[u8], Vec<&CollectedSpan>> = BTreeMap::new();

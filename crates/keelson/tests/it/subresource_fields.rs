@@ -50,7 +50,8 @@ fn fate(api: &Recorded, target: &Target, verb: &str, place: Place, value: &Value
         let query = if verb == "apply" { "&fieldManager=m&force=true" } else { "" };
         let path = format!("{}?dryRun=All{query}", target.path);
         let after = api.send(method, &path, media, &body.to_string());
-        let (got, had) = (&after.body[part][field], &before[part][field]);
+        let got = &after.body[part][field];
+        let had = &before[part][field];
         let owned = if is_owned(&after.body, place) { ", owned" } else { "" };
         match after.code {
             409 => {}
@@ -91,7 +92,8 @@ fn is_owned(object: &Value, [part, field]: Place) -> bool {
         entry["subresource"].is_string()
             && matches!(entry["manager"].as_str(), Some("m" | "keelson-testkit"))
     };
-    let (part, field) = (format!("f:{part}"), format!("f:{field}"));
+    let part = format!("f:{part}");
+    let field = format!("f:{field}");
     entries.filter(own).any(|entry| !entry["fieldsV1"][&part][&field].is_null())
 }
 
@@ -265,8 +267,9 @@ fn fates_of_resource(api: &Recorded, resource: &Resource) -> Vec<String> {
 
 #[test]
 fn subresources_keep_the_spec_and_status_that_kube_apiserver_keeps() {
-    let api =
-        Recorded::start_with(|builder| builder.admission = keelson_admission::Chain::default());
+    let api = Recorded::start_with(|builder| {
+        builder.admission.chain = keelson_admission::Chain::default()
+    });
     let account = json!({"metadata": {"name": "default"}});
     api.prepare("POST", "/api/v1/namespaces/default/serviceaccounts", &account);
     let mut lines = vec![];

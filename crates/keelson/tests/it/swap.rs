@@ -110,7 +110,8 @@ fn record(name: &str, lines: impl IntoIterator<Item = String>) {
 
 /// Compares the lines of a run with the recorded ones.
 fn compare(lines: &[String], recorded: &str) {
-    let (got, want) = (lines.join("\n"), recorded.trim_end());
+    let got = lines.join("\n");
+    let want = recorded.trim_end();
     if got != want {
         let got: BTreeSet<&str> = got.lines().collect();
         let want: BTreeSet<&str> = want.lines().collect();

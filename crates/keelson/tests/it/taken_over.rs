@@ -45,7 +45,10 @@ fn answer(reader: &mut impl BufRead) -> Option<Response> {
         Some(line.strip_suffix("\r\n")?.to_ascii_lowercase())
     };
     let status = line()?.strip_prefix("http/1.1 ")?.get(..3)?.parse().ok()?;
-    let (mut is_chunked, mut is_last, mut length, mut is_dated) = (false, false, 0, false);
+    let mut is_chunked = false;
+    let mut is_last = false;
+    let mut length = 0;
+    let mut is_dated = false;
     loop {
         match line()? {
             end if end.is_empty() => break,
@@ -119,7 +122,8 @@ fn pipelined_requests_around_watches_are_answered_in_order() {
     let version = || get("/version", "");
     let requests =
         [version(), get(&watch(), ""), version(), get(&watch(), ""), get("/version", LAST)];
-    let (event, version) = ("200 event in chunks", "200 version");
+    let event = "200 event in chunks";
+    let version = "200 version";
     check(stream, &requests, &[version, event, version, event, "200 version, the last"]);
     server.stop();
 }

@@ -84,7 +84,8 @@ struct WatchFilter {
 
 impl WatchFilter {
     fn random(random: &mut Random) -> WatchFilter {
-        let (mut labels, mut fields) = ("", String::new());
+        let mut labels = "";
+        let mut fields = String::new();
         let mut watch_filter = WatchFilter {
             query: String::new(),
             colors: COLORS.to_vec(),
@@ -165,7 +166,10 @@ impl SharedState {
 fn start(dir: &Path) -> Builder {
     let limits = Limits { bookmark_period: BOOKMARKS, ..Limits::default() };
     let builder = without_controllers().plain_http().token("t", "admin");
-    Builder { limits, history: HISTORY, ..builder.data_dir(dir) }
+    builder.data_dir(dir).with(|builder| {
+        builder.serving.limits = limits;
+        builder.storage.history = HISTORY;
+    })
 }
 
 /// The result of a write.
@@ -188,7 +192,8 @@ enum After {
 /// Writes in each run of the server, and records the results.
 fn write(shared: &SharedState, writer: usize, lives: usize, mut random: Random) -> Vec<Write> {
     let mut done = vec![];
-    let (mut there, mut newest) = ([false; NAMES], [0; NAMES]);
+    let mut there = [false; NAMES];
+    let mut newest = [0; NAMES];
     for life in 0..lives {
         let (_, mut connection) = shared.connect(life);
         for _ in 0..WRITES {
@@ -381,8 +386,10 @@ fn history(told: &[Event], writers: &[Vec<Write>]) -> Vec<Change> {
         assert!(event.rev > last, "{event:?} after {last}");
         last = event.rev;
         let name = event.state.name.clone();
-        let write = left.get_mut(name.as_str()).and_then(|writes| writes.pop_front());
-        let write = write.unwrap_or_else(|| panic!("nobody wrote {event:?}"));
+        let write = left
+            .get_mut(name.as_str())
+            .and_then(|writes| writes.pop_front())
+            .unwrap_or_else(|| panic!("nobody wrote {event:?}"));
         let after = (event.word != "DELETED").then(|| event.state.clone());
         let is_so = match &write.after {
             After::Is(rev, state) => *rev == event.rev && after.as_ref() == Some(state),
@@ -462,8 +469,10 @@ fn latest(shared: &SharedState) -> u64 {
 
 #[test]
 fn every_watch_matches_the_history() {
-    let lives = std::env::var("KEELSON_TORTURE_LIVES").ok().and_then(|text| text.parse().ok());
-    let lives = lives.unwrap_or(LIVES);
+    let lives = std::env::var("KEELSON_TORTURE_LIVES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(LIVES);
     let mut random = Random::seeded("KEELSON_TORTURE_SEED");
     let dir = tempfile::tempdir().expect("a folder");
     let runtime = Runtime::new().expect("a runtime");
@@ -486,7 +495,8 @@ fn every_watch_matches_the_history() {
         });
         let watchers: Vec<_> = (0..WATCHERS)
             .map(|_| {
-                let (watch_filter, random) = (WatchFilter::random(&mut random), random.split());
+                let watch_filter = WatchFilter::random(&mut random);
+                let random = random.split();
                 scope.spawn(move || observe(shared, &watch_filter, false, random))
             })
             .collect();

@@ -93,7 +93,8 @@ fn cases() -> Vec<Value> {
 /// Returns the path of the collection of an object.
 fn collection(object: &Value) -> String {
     let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text("apiVersion"), text("kind").to_lowercase());
+    let version = text("apiVersion");
+    let kind = text("kind").to_lowercase();
     let plural = match kind.as_str() {
         kind if kind.ends_with('y') => format!("{}ies", kind.trim_end_matches('y')),
         kind if kind.ends_with('s') => format!("{kind}es"),
@@ -109,7 +110,8 @@ fn collection(object: &Value) -> String {
 
 #[test]
 fn verdicts_are_those_of_a_server() {
-    let (context, cases) = (manifests("context"), cases());
+    let context = manifests("context");
+    let cases = cases();
     assert!(cases.len() > 300, "{}", cases.len());
     let server = Server::start_plain(without_controllers());
     let client = server.client();

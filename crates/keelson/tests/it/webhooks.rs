@@ -41,8 +41,8 @@ fn write_or_compare(file: &str, lines: &[String], is_recording: bool) {
     if is_recording {
         return std::fs::write(path, lines.join("\n") + "\n").expect("a recording");
     }
-    let recorded = std::fs::read_to_string(path).expect("a recording");
-    let recorded: Vec<&str> = recorded.lines().collect();
+    let recording = std::fs::read_to_string(path).expect("a recording");
+    let recorded: Vec<&str> = recording.lines().collect();
     assert_eq!(recorded.len(), lines.len(), "cases of {file}");
     let differs = |(have, want): &(&String, &&str)| have.as_str() != **want;
     let faults: Vec<String> = lines
@@ -51,7 +51,8 @@ fn write_or_compare(file: &str, lines: &[String], is_recording: bool) {
         .filter(differs)
         .map(|(have, want)| format!("have {have}\nwant {want}"))
         .collect();
-    let (count, of) = (faults.len(), lines.len());
+    let count = faults.len();
+    let of = lines.len();
     assert!(faults.is_empty(), "{count} of {of} differ:\n{}", faults.join("\n\n"));
 }
 
@@ -80,8 +81,8 @@ fn generated_webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = api();
     let hook = Webhook::start("http/1.1", &["127.0.0.1"]);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (only, first) =
-        (number("KEELSON_WEBHOOKS_CASE"), number("KEELSON_WEBHOOKS_FIRST").unwrap_or(0));
+    let only = number("KEELSON_WEBHOOKS_CASE");
+    let first = number("KEELSON_WEBHOOKS_FIRST").unwrap_or(0);
     let stamp = stamp();
     let numbers = only.map_or(first..first + GENERATED, |number| number..number + 1);
     let lines: Vec<String> = numbers
@@ -106,11 +107,13 @@ fn without_race(mut seen: Value) -> Value {
     let warns = scripted::hex("warnings");
     let validating = |warn: bool| {
         let calls = seen["calls"].as_array().into_iter().flatten();
-        let paths = calls.filter_map(|call| call["path"].as_str());
-        let paths = paths.filter(|path| path.starts_with("/v") && !path.contains("/allow"));
+        let paths = calls
+            .filter_map(|call| call["path"].as_str())
+            .filter(|path| path.starts_with("/v") && !path.contains("/allow"));
         paths.filter(|path| path.contains(&warns) == warn).count()
     };
-    let (refusing, warning) = (validating(false), validating(true));
+    let refusing = validating(false);
+    let warning = validating(true);
     if refusing > 1 {
         (seen["status"], seen["body"]) = (json!("race"), Value::Null);
     }
@@ -299,7 +302,7 @@ fn a_webhook_gets_the_credentials_of_the_admission_configuration() {
     for (sort, want) in [("validating", "Bearer secret"), ("mutating", "")] {
         let mut builder = without_controllers();
         let config = AdmissionChain::read_config(&path).expect("a configuration");
-        builder.admission = builder.admission.with_config(config);
+        builder.admission.chain = builder.admission.chain.with_config(config);
         let (server, message, status) = webhook_in(builder, sort, &hook.config("allow"));
         assert_eq!(status, 201, "{message}");
         assert_eq!(hook.take()[0].authorization, want, "{sort}");
@@ -367,9 +370,10 @@ fn start_with_image_policy(hook: &Webhook, default_allow: bool) -> Server {
         "kind": "AdmissionConfiguration", "plugins": plug_ins});
     let path = folder.path().join("admission.yaml");
     std::fs::write(&path, config.to_string()).expect("a file");
-    let (on, off) = (["ImagePolicyWebhook".to_owned()], ["ServiceAccount".to_owned()]);
+    let on = ["ImagePolicyWebhook".to_owned()];
+    let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&on, &off).expect("plug-ins");
     let admission =
         admission.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
-    Server::start_plain(Builder { admission, ..without_controllers() })
+    Server::start_plain(without_controllers().with(|builder| builder.admission.chain = admission))
 }

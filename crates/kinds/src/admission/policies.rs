@@ -82,7 +82,8 @@ fn validate_validating(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut expressions = Expressions::of_validating(&spec, old);
     match_conditions(&spec.field("matchConditions"), &expressions, &mut errors);
     variables(&spec.field("variables"), &mut expressions, &mut errors);
-    let (validations, audits) = (spec.field("validations"), spec.field("auditAnnotations"));
+    let validations = spec.field("validations");
+    let audits = spec.field("auditAnnotations");
     if validations.array().is_empty() && audits.array().is_empty() {
         validations.required(&mut errors, NOTHING);
         audits.required(&mut errors, NOTHING);
@@ -329,7 +330,8 @@ fn validate_binding(new: &Object, mutating: bool) -> ErrorList {
 
 fn param_ref(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const ONE: &str = "name and selector are mutually exclusive";
-    let (name, selector) = (at.field("name"), at.field("selector"));
+    let name = at.field("name");
+    let selector = at.field("selector");
     let has_name = !name.text().is_empty();
     if has_name {
         name.rule(errors, names::is_path_segment_name);

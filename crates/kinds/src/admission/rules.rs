@@ -58,8 +58,11 @@ fn all_or_some(list: &Field<'_, '_>, what: &str, errors: &mut ErrorList) {
 /// Validates resources and subresources: a wildcard must not overlap with another item.
 fn resources(list: &Field<'_, '_>, errors: &mut ErrorList) {
     list.not_empty(errors, "");
-    let (mut all_subresources_of, mut subresource_of_all) = (HashSet::new(), HashSet::new());
-    let (mut everything, mut all, mut single) = (false, false, false);
+    let mut all_subresources_of = HashSet::new();
+    let mut subresource_of_all = HashSet::new();
+    let mut everything = false;
+    let mut all = false;
+    let mut single = false;
     for at in list.items() {
         if !at.not_empty(errors, "") {
             continue;

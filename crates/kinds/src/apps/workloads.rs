@@ -112,7 +112,8 @@ fn deployment_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
         }
         "Recreate" => {}
         "RollingUpdate" => {
-            let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
+            let down = update.field("maxUnavailable");
+            let up = update.field("maxSurge");
             count_or_percent(&down, errors);
             count_or_percent(&up, errors);
             if amount(down.value) == 0 && amount(up.value) == 0 {
@@ -299,7 +300,8 @@ fn daemon_set_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
             if !update.is_set() {
                 return update.required(errors, "");
             }
-            let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
+            let down = update.field("maxUnavailable");
+            let up = update.field("maxSurge");
             count_or_percent(&down, errors);
             count_or_percent(&up, errors);
             at_most_100_percent(&down, errors);
@@ -571,7 +573,8 @@ pub(super) const fn controller_revision(base: Strategy) -> Strategy {
 
 fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let (data, revision) = (Field::of(new, "data"), Field::of(new, "revision"));
+    let data = Field::of(new, "data");
+    let revision = Field::of(new, "revision");
     revision.not_negative(&mut errors);
     match data.value {
         _ if data.value.is_map() || old.is_some() => {}

@@ -31,8 +31,11 @@ pub(super) fn pod_failure(spec: &Field<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::too_many(&rules.path, count, RULES_MAX));
     }
     let lists = [["template", "spec", "containers"], ["template", "spec", "initContainers"]];
-    let containers = lists.iter().flat_map(|list| spec.value.array_at(list));
-    let containers: SmallSet<&str> = containers.filter_map(|c| c.str_at(&["name"])).collect();
+    let containers: SmallSet<&str> = lists
+        .iter()
+        .flat_map(|list| spec.value.array_at(list))
+        .filter_map(|c| c.str_at(&["name"]))
+        .collect();
     for rule in rules.items() {
         let action = rule.field("action");
         if action.text() == "FailIndex" && !spec.has("backoffLimitPerIndex") {
@@ -43,7 +46,8 @@ pub(super) fn pod_failure(spec: &Field<'_, '_>, errors: &mut ErrorList) {
             "" => action.required(errors, &format!("valid values: {ACTIONS:?}").replace(',', "")),
             _ => action.one_of(errors, &ACTIONS),
         }
-        let (codes, conditions) = (rule.field("onExitCodes"), rule.field("onPodConditions"));
+        let codes = rule.field("onExitCodes");
+        let conditions = rule.field("onPodConditions");
         if codes.is_set() {
             exit_codes(&codes, &containers, errors);
         }
@@ -136,7 +140,8 @@ pub(super) fn success(spec: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut ErrorList) {
-    let (count, indexes) = (rule.field("succeededCount"), rule.field("succeededIndexes"));
+    let count = rule.field("succeededCount");
+    let indexes = rule.field("succeededIndexes");
     if !count.is_set() && !indexes.is_set() {
         let words = "at least one of succeededCount or succeededIndexes must be specified";
         return rule.required(errors, words);
@@ -199,7 +204,8 @@ pub(super) fn index_interval(text: &str, completions: i64) -> Result<(i64, i64),
              most two parts separated by '-'"
         ));
     }
-    let (start, end) = (read(first)?, read(last)?);
+    let start = read(first)?;
+    let end = read(last)?;
     if start >= end {
         return Err(format!("non-increasing order, previous: {start}, current: {end}"));
     }
@@ -208,7 +214,8 @@ pub(super) fn index_interval(text: &str, completions: i64) -> Result<(i64, i64),
 
 /// Returns the number of indexes in a list such as `1,3-5`.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
-    let (mut total, mut previous) = (0, None::<i64>);
+    let mut total = 0;
+    let mut previous = None::<i64>;
     if text.is_empty() {
         return Ok(0);
     }

@@ -20,7 +20,8 @@ pub(super) fn generate(job: &mut Object) {
     if is_manual(job) {
         return;
     }
-    let (name, uid) = (job.name().to_owned(), job.uid().to_owned());
+    let name = job.name().to_owned();
+    let uid = job.uid().to_owned();
     let spec = job.object_mut("spec");
     let labels = spec.object_at("template").object_at("metadata").object_at("labels");
     for (key, text) in
@@ -48,7 +49,8 @@ pub(super) fn validate(job: &Object, old: Option<&Object>, errors: &mut ErrorLis
     let template = spec.field("template");
     let metadata = template.field("metadata");
     let labels = metadata.field("labels");
-    let (name, uid) = (job.name(), job.uid());
+    let name = job.name();
+    let uid = job.uid();
     for (key, expected) in
         [(OLD_CONTROLLER, uid), (OLD_NAME, name), (CONTROLLER, uid), (NAME, name)]
     {

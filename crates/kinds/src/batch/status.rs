@@ -13,7 +13,8 @@ const TERMINAL: &[&str] = &["Failed", "Complete", "FailureTarget"];
 pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let (spec, status) = (Field::of(new, "spec"), Field::of(new, "status"));
+    let spec = Field::of(new, "spec");
+    let status = Field::of(new, "status");
     let job = Status { spec: &spec, at: &status, old: &Field::of(old, "status") };
     for name in ["active", "succeeded", "failed", "ready", "terminating"] {
         status.field(name).not_negative(&mut errors);
@@ -92,7 +93,8 @@ impl Status<'_> {
     }
 
     fn conditions_and_times(&self, errors: &mut ErrorList) {
-        let (complete, failed) = (self.is("Complete"), self.is("Failed"));
+        let complete = self.is("Complete");
+        let failed = self.is("Failed");
         let complete_changes = self.condition_changes("Complete");
         let failed_changes = self.condition_changes("Failed");
         if (complete_changes || failed_changes) && complete && failed {
@@ -103,7 +105,8 @@ impl Status<'_> {
             let words = "cannot set Complete=True and FailureTarget=true conditions";
             self.refuse_conditions(words, errors);
         }
-        let (start, end) = (self.at.field("startTime"), self.at.field("completionTime"));
+        let start = self.at.field("startTime");
+        let end = self.at.field("completionTime");
         let end_changes = self.changes_to("completionTime");
         if complete_changes || end_changes {
             if end.is_set() && !complete {
@@ -149,8 +152,8 @@ impl Status<'_> {
         let is_empty = list("succeeded").is_empty() && list("failed").is_empty();
         if (changes || self.changes_to("uncountedTerminatedPods")) && !is_empty {
             // The message shows the Go struct.
-            let (succeeded, failed) =
-                (show(uncounted.get("succeeded")), show(uncounted.get("failed")));
+            let succeeded = show(uncounted.get("succeeded"));
+            let failed = show(uncounted.get("failed"));
             let shown = format!("{{\"Succeeded\":{succeeded},\"Failed\":{failed}}}");
             let error =
                 FieldError::invalid(&uncounted.path, Value::Null, "must be empty for finished job");
@@ -159,8 +162,8 @@ impl Status<'_> {
     }
 
     fn indexes(&self, errors: &mut ErrorList) {
-        let (completed, failed) =
-            (self.at.field("completedIndexes"), self.at.field("failedIndexes"));
+        let completed = self.at.field("completedIndexes");
+        let failed = self.at.field("failedIndexes");
         let completed_changes = completed.text() != self.old.str("completedIndexes");
         let failed_changes = self.changes_to("failedIndexes");
         let completions = self.spec.int("completions");
@@ -194,7 +197,8 @@ impl Status<'_> {
     }
 
     fn running(&self, errors: &mut ErrorList) {
-        let (ready, terminating) = (self.at.field("ready"), self.at.field("terminating"));
+        let ready = self.at.field("ready");
+        let terminating = self.at.field("terminating");
         let checks = self.finish_changes() || self.changes_to("terminating");
         if checks && is_finished(self.at) && terminating.number() > 0 {
             terminating.invalid(errors, "terminating>0 is invalid for finished job");
@@ -258,8 +262,10 @@ fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| index_interval(part, completions).ok()).collect()
     };
-    let (completed, failed) = (read(completed), read(failed));
-    let (mut one, mut other) = (completed.iter().peekable(), failed.iter().peekable());
+    let completed = read(completed);
+    let failed = read(failed);
+    let mut one = completed.iter().peekable();
+    let mut other = failed.iter().peekable();
     while let (Some((a, b)), Some((x, y))) = (one.peek(), other.peek()) {
         if x <= b && a <= y {
             return Some(*a.max(x));

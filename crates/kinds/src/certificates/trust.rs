@@ -142,7 +142,8 @@ fn blocks(text: &str) -> impl Iterator<Item = Block> {
                 continue;
             };
             let end = format!("-----END {label}-----");
-            let (mut has_headers, mut body) = (false, String::new());
+            let mut has_headers = false;
+            let mut body = String::new();
             for line in lines.by_ref() {
                 if line.trim_end() == end {
                     let block = format!("-----BEGIN {label}-----\n{body}{end}\n");
@@ -188,7 +189,8 @@ pub(crate) const fn pod_request(base: Strategy) -> Strategy {
 
 /// Returns the error `Invalid value` without the value.
 fn error_without_value(at: &Field<'_, '_>, why: &str) -> FieldError {
-    let (error_type, field) = (ErrorType::Invalid, at.path.to_string());
+    let error_type = ErrorType::Invalid;
+    let field = at.path.to_string();
     FieldError { error_type, field, value: None, detail: why.to_owned() }
 }
 

@@ -106,8 +106,11 @@ pub(super) fn to_v1(obj: &mut Object) {
         if let Some(percent) = metrics.iter().find_map(|metric| cpu_percent(metric, "target")) {
             obj.object_mut("spec").insert("targetCPUUtilizationPercentage", percent.clone());
         }
-        let rest = metrics.iter().filter(|metric| cpu_percent(metric, "target").is_none());
-        let rest: Vec<Value> = rest.map(|metric| metric_to_v1(metric, "target")).collect();
+        let rest: Vec<Value> = metrics
+            .iter()
+            .filter(|metric| cpu_percent(metric, "target").is_none())
+            .map(|metric| metric_to_v1(metric, "target"))
+            .collect();
         if !rest.is_empty() {
             write_annotation(obj, METRICS, &Value::Array(rest));
         }
@@ -265,14 +268,16 @@ fn internal_behavior(behavior: &Value) -> Value {
         let at = |name: &str| rules.get(name).cloned().unwrap_or_default();
         let policies = rules.array_at(&["policies"]).iter().map(|policy| {
             let at = |name: &str| policy.get(name).cloned().unwrap_or_default();
-            let (value, seconds) = (at("value"), at("periodSeconds"));
+            let value = at("value");
+            let seconds = at("periodSeconds");
             value!({"Type": (at("type")), "Value": (value), "PeriodSeconds": (seconds)})
         });
         let policies = match rules.get("policies") {
             None | Some(Value::Null) => Value::Null,
             Some(_) => Value::Array(policies.collect()),
         };
-        let (window, select) = (at("stabilizationWindowSeconds"), at("selectPolicy"));
+        let window = at("stabilizationWindowSeconds");
+        let select = at("selectPolicy");
         value!({
             "StabilizationWindowSeconds": (window), "SelectPolicy": (select),
             "Policies": (policies), "Tolerance": (at("tolerance"))

@@ -27,7 +27,8 @@ pub(crate) fn claim_spec(spec: &Field<'_, '_>, any_group: bool, errors: &mut Err
         data_source(&spec.field(name), any_group, errors);
     }
     spec.field("volumeAttributesClassName").rule_if_set(errors, names::is_dns1123_subdomain);
-    let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
+    let source = spec.field("dataSource");
+    let reference = spec.field("dataSourceRef");
     let same = |name: &str| source.str(name) == reference.str(name);
     let alike = ["apiGroup", "kind", "name"].iter().all(|name| same(name));
     // Upstream shows an empty struct as the value.

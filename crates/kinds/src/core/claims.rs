@@ -195,7 +195,8 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     let spec = Field::of(new, "spec");
     let member =
         |obj: &Object| obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-    let (mut desired, stored) = (member(new), member(old));
+    let mut desired = member(new);
+    let stored = member(old);
     let keep = |desired: &mut Map, name: &str| match stored.get(name) {
         Some(value) => desired.insert(name, value.clone()),
         None => desired.remove(name),
@@ -205,7 +206,8 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     }
     // The annotation may be copied to the field, and a claim without a class may get one.
     let class = spec.field("storageClassName");
-    let (now, then) = (new.annotation(OLD_CLASS), old.annotation(OLD_CLASS));
+    let now = new.annotation(OLD_CLASS);
+    let then = old.annotation(OLD_CLASS);
     let had_none = stored.get("storageClassName").is_none() && class.is_set();
     let is_then = then == Some(class.text());
     if had_none && is_then && now.is_none_or(|now| Some(now) == then) {
@@ -226,7 +228,8 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
             requests.insert("storage", amount);
         }
     }
-    let (desired, before) = (Value::Object(desired), Field::of(old, "spec"));
+    let desired = Value::Object(desired);
+    let before = Field::of(old, "spec");
     if !equality::equal(go::CLAIM_SPEC, &desired, before.value) {
         let words = "spec is immutable after creation except resources.requests and \
                      volumeAttributesClassName for bound claims";
@@ -382,7 +385,8 @@ fn csi(at: &Field<'_, '_>, errors: &mut ErrorList) {
 fn record_phase_change(new: &mut Object, old: &Object, now: &str) {
     const SINCE: &str = "lastPhaseTransitionTime";
     let since = |obj: &Object| obj.at(&["status", SINCE]).cloned().unwrap_or_default();
-    let (given, stored) = (since(new), since(old));
+    let given = since(new);
+    let stored = since(old);
     if given.is_null() && !stored.is_null() && new.get("status").is_some() {
         new.object_mut("status").insert(SINCE, now);
         return;
@@ -404,7 +408,8 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
         Value::Object(map)
     };
     let desired = spec.value.as_object().cloned().unwrap_or_default();
-    let (now, before) = (sources(&desired), sources(&stored));
+    let now = sources(&desired);
+    let before = sources(&stored);
     if !equality::equal(go::VOLUME_SPEC, &now, &before) {
         let words = "spec.persistentvolumesource is immutable after creation";
         let words = format!("{words}\n{}", differences(&now, &before));

@@ -25,7 +25,8 @@ pub(super) const fn config_map(base: Strategy) -> Strategy {
 
 fn validate_config_map(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let (plain, binary) = (Field::of(new, "data"), Field::of(new, "binaryData"));
+    let plain = Field::of(new, "data");
+    let binary = Field::of(new, "binaryData");
     let mut bytes = 0;
     for (key, at) in plain.entries() {
         data_key(key, &at, &mut errors);

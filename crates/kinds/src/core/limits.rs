@@ -97,7 +97,8 @@ fn limit_item(item: &Field<'_, '_>, errors: &mut ErrorList) {
         }
     }
     if kind == "PersistentVolumeClaim" {
-        let (min, max) = (item.get("min").get("storage"), item.get("max").get("storage"));
+        let min = item.get("min").get("storage");
+        let max = item.get("max").get("storage");
         if min.is_none() && max.is_none() {
             let words =
                 "either minimum or maximum storage value is required, but neither was provided";

@@ -203,7 +203,8 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut seen: SmallSet<(&str, &str)> = SmallSet::new();
     for address in status.field("addresses").items() {
         if !seen.insert((address.str("type"), address.str("address"))) {
-            let (kind, text) = (quote(address.str("type")), quote(address.str("address")));
+            let kind = quote(address.str("type"));
+            let text = quote(address.str("address"));
             let shown = format!("{{\"Type\":{kind},\"Address\":{text}}}");
             let error = FieldError::duplicate(&address.path, "");
             errors.push(FieldError { value: Some(shown), ..error });
@@ -216,7 +217,8 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
 
 /// Checks that `podCIDRs`, `providerID` and `externalID` do not change once set, and validates the taints.
 fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let (spec, stored) = (Field::of(new, "spec"), Field::of(old, "spec"));
+    let spec = Field::of(new, "spec");
+    let stored = Field::of(old, "spec");
     for (name, word) in [("podCIDRs", "podCIDR"), ("providerID", "providerID")] {
         if !stored.get(name).is_empty() && spec.get(name) != stored.get(name) {
             let words = format!("node updates may not change {word} except from \"\" to valid");
@@ -242,7 +244,9 @@ fn taints(list: &Field<'_, '_>, errors: &mut ErrorList) {
         let effects = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
         taint.field("effect").required_one_of(errors, effects);
         if !seen.insert((taint.str("key"), taint.str("effect"))) {
-            let (key, text, effect) = (taint.str("key"), taint.str("value"), taint.str("effect"));
+            let key = taint.str("key");
+            let text = taint.str("value");
+            let effect = taint.str("effect");
             let added = taint.get("timeAdded").clone();
             let shown = value!({
                 "Key": key, "Value": text, "Effect": effect, "TimeAdded": (added)

@@ -44,8 +44,12 @@ fn validate_replication_controller(new: &Object) -> ErrorList {
         template.required(&mut errors, "");
         return errors;
     }
-    let labels = selector.value.as_object().into_iter().flat_map(Map::iter);
-    let labels = labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
+    let labels = selector
+        .value
+        .as_object()
+        .into_iter()
+        .flat_map(Map::iter)
+        .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
     let chosen = Selector::from_labels(labels);
     replicated_template(&template, &chosen, "ReplicationController", &mut errors);
     errors

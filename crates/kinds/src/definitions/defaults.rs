@@ -50,7 +50,8 @@ fn walk(schema: &Map, position: Position<'_>, errors: &mut ErrorList) {
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
         validate_default(schema, default, Position { meta, ..position }, errors);
     }
-    let (field, depth) = (position.field, position.depth + 1);
+    let field = position.field;
+    let depth = position.depth + 1;
     // Upstream does not validate defaults in `additionalProperties`.
     if let Some(items) = schema.get("items").and_then(Value::as_object) {
         let step = meta.map(|parent| Meta { step: None, parent: Some(parent) });
@@ -119,7 +120,8 @@ fn unknown_type_error(kind: &str, default: &Value, field: &str) -> FieldError {
 
 /// Builds a resource that has the default at its path.
 fn resource(meta: &Meta<'_>, default: &Value) -> Map {
-    let (mut value, mut at) = (default.clone(), Some(meta));
+    let mut value = default.clone();
+    let mut at = Some(meta);
     while let Some(Meta { step, parent }) = at {
         value = match step {
             None => Value::Array(vec![value]),

@@ -11,7 +11,9 @@ pub(super) fn find<'m>(
     schema: &'m Map,
     allows_brackets: bool,
 ) -> Result<(Vec<String>, &'m Map), String> {
-    let (mut rest, mut at, mut names) = (path, schema, vec![]);
+    let mut rest = path;
+    let mut at = schema;
+    let mut names = vec![];
     while !rest.is_empty() {
         let name = match rest.as_bytes()[0] {
             b'.' => {
@@ -62,7 +64,8 @@ fn dotted(text: &str) -> Result<(&str, &str), String> {
 /// Splits off the name in `['...']`. Returns it and the rest.
 fn bracketed(text: &str) -> Result<(String, &str), String> {
     let inner = text.strip_prefix("['").ok_or(NO_FIELD)?;
-    let (mut name, mut chars) = (String::new(), inner.char_indices());
+    let mut name = String::new();
+    let mut chars = inner.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
             '\'' => {

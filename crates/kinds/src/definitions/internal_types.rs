@@ -132,8 +132,7 @@ fn text<'v>(value: &'v Value, name: &str) -> &'v str {
 }
 
 fn subresources(given: &Value) -> Value {
-    let scale = given.get("scale").filter(|scale| !scale.is_null());
-    let scale = scale.map_or(Value::Null, |scale| {
+    let scale = given.get("scale").filter(|scale| !scale.is_null()).map_or(Value::Null, |scale| {
         let selector = scale.get("labelSelectorPath").cloned().unwrap_or_default();
         value!({
             "SpecReplicasPath": (text(scale, "specReplicasPath")),

@@ -31,8 +31,13 @@ pub(super) fn validate(schema: &Map, field: &str, errors: &mut ErrorList) {
             errors.push(not_supported(format!("{field}.{LIST_TYPE}"), list, &LIST_TYPES));
         }
     }
-    let keys = schema.get(KEYS).and_then(Value::as_array).unwrap_or_default();
-    let keys: Vec<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let keys: Vec<&str> = schema
+        .get(KEYS)
+        .and_then(Value::as_array)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     let why = "must be map if x-kubernetes-list-map-keys is non-empty";
     match list {
         _ if keys.is_empty() => {}

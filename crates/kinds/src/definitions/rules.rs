@@ -16,7 +16,8 @@ pub(super) fn validate(schema: &Map, field: &str, errors: &mut ErrorList) {
 
 fn validate_rule(rule: &Map, schema: &Map, path: &str, errors: &mut ErrorList) {
     let field = |name: &str| format!("{path}.{name}");
-    let (source, message) = (text(rule, "rule").trim(), text(rule, "message"));
+    let source = text(rule, "rule").trim();
+    let message = text(rule, "message");
     let trimmed = message.trim();
     if source.is_empty() {
         errors.push(required(field("rule"), "rule is not specified"));

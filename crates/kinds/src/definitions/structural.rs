@@ -140,7 +140,8 @@ fn is_int_or_string(schema: &Map) -> bool {
 }
 
 fn validate_type(schema: &Map, position: Position, field: &str, errors: &mut ErrorList) {
-    let (kind, is_embedded) = (text(schema, "type"), flag(schema, EMBEDDED));
+    let kind = text(schema, "type");
+    let is_embedded = flag(schema, EMBEDDED);
     let at_type = || format!("{field}.type");
     if is_embedded && kind != "object" {
         let why = "must be object if x-kubernetes-embedded-resource is true";

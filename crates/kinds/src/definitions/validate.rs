@@ -195,7 +195,8 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or(&none);
     let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
     let mut seen = HashSet::new();
-    let (mut is_unique, mut storage) = (true, 0);
+    let mut is_unique = true;
+    let mut storage = 0;
     for (i, version) in versions.iter().enumerate() {
         let field = format!("spec.versions[{i}]");
         let name = version.str_at(&["name"]).unwrap_or_default();
@@ -401,7 +402,8 @@ fn simple_path(path: &str, field: &str, errors: &mut ErrorList) -> bool {
 
 fn validate_scale(scale: &Map, field: &str, errors: &mut ErrorList) {
     let mut check = |name: &str, is_required: bool, roots: &[&str], why: &str| {
-        let (path, field) = (text(scale, name), format!("{field}.{name}"));
+        let path = text(scale, name);
+        let field = format!("{field}.{name}");
         if path.is_empty() {
             if is_required {
                 errors.push(required(&field, ""));
@@ -421,7 +423,8 @@ fn validate_scale(scale: &Map, field: &str, errors: &mut ErrorList) {
 /// Checks names that are wanted, or that were accepted, which may be empty.
 fn validate_names(given: &Map, place: &str, may_be_empty: bool, errors: &mut ErrorList) {
     for name in ["plural", "singular", "kind", "listKind"] {
-        let (value, field) = (text(given, name), format!("{place}.{name}"));
+        let value = text(given, name);
+        let field = format!("{place}.{name}");
         let is_kind = matches!(name, "kind" | "listKind");
         let label = if is_kind { value.to_lowercase() } else { value.to_owned() };
         let messages = if value.is_empty() { vec![] } else { names::is_dns1035_label(&label) };
@@ -447,7 +450,8 @@ fn validate_names(given: &Map, place: &str, may_be_empty: bool, errors: &mut Err
             }
         }
     }
-    let (kind, list) = (text(given, "kind"), text(given, "listKind"));
+    let kind = text(given, "kind");
+    let list = text(given, "listKind");
     if !kind.is_empty() && kind == list {
         let field = format!("{place}.listKind");
         errors.push(invalid(&field, list, "kind and listKind may not be the same"));
@@ -469,8 +473,8 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
     let webhook = conversion.get("webhook").and_then(Value::as_object);
     let given_client = webhook.and_then(|webhook| webhook.get("clientConfig"));
     let reviews = webhook.and_then(|webhook| webhook.get("conversionReviewVersions"));
-    let (client_field, reviews_field) =
-        ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
+    let client_field = "spec.conversion.webhookClientConfig";
+    let reviews_field = "spec.conversion.conversionReviewVersions";
     let strategy = text(conversion, "strategy");
     match strategy {
         _ if strategy != "Webhook" => {
@@ -515,7 +519,8 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
     if versions.is_empty() {
         return errors.push(required(field, ""));
     }
-    let (mut seen, mut is_known) = (HashSet::new(), false);
+    let mut seen = HashSet::new();
+    let mut is_known = false;
     for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
         is_known |= matches!(version, "v1" | "v1beta1");
         if !seen.insert(version) {
@@ -569,7 +574,8 @@ fn immutable(new: &Object, old: &Object, errors: &mut ErrorList) {
         (&["spec", "group"][..], true),
         (&["spec", "names", "plural"][..], true),
     ] {
-        let (now, before) = (new.at(path), old.at(path));
+        let now = new.at(path);
+        let before = old.at(path);
         if now != before && (always || is_established) {
             let now = now.cloned().unwrap_or_default();
             errors.push(invalid(&path.join("."), now, "field is immutable"));

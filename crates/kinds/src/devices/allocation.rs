@@ -257,7 +257,8 @@ fn allocated_device(at: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorLis
 }
 
 pub(super) fn binding_conditions(at: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (wanted, failed) = (at.field("bindingConditions"), at.field("bindingFailureConditions"));
+    let wanted = at.field("bindingConditions");
+    let failed = at.field("bindingFailureConditions");
     for list in [&wanted, &failed] {
         if not_too_many(list, BINDING_CONDITIONS_MAX, errors) {
             list.items().for_each(|name| name.rule(errors, names::is_qualified_name));

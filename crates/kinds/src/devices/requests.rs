@@ -121,7 +121,8 @@ fn allows_admin(labels: &dyn Fn() -> Vec<(Str, Str)>) -> bool {
 
 fn validate_request(request: &Field<'_, '_>, version: Version, errors: &mut ErrorList) {
     request.field("name").rule(errors, names::is_dns1123_label);
-    let (exactly, choices) = (request.field("exactly"), request.field("firstAvailable"));
+    let exactly = request.field("exactly");
+    let choices = request.field("firstAvailable");
     match (exactly.is_set(), !choices.array().is_empty()) {
         (false, false) => {
             request.required(errors, "exactly one of `exactly` or `firstAvailable` is required");
@@ -146,7 +147,8 @@ fn validate_request(request: &Field<'_, '_>, version: Version, errors: &mut Erro
 fn devices_of(at: &Field<'_, '_>, version: Version, errors: &mut ErrorList) {
     at.field("deviceClassName").required_rule(errors, names::is_dns1123_subdomain);
     selectors(&at.field("selectors"), version, errors);
-    let (mode, count) = (at.field("allocationMode"), at.field("count"));
+    let mode = at.field("allocationMode");
+    let count = at.field("count");
     match mode.text() {
         "All" if count.number() != 0 => {
             count.invalid(errors, "must not be specified when allocationMode is 'All'");
@@ -162,7 +164,8 @@ fn devices_of(at: &Field<'_, '_>, version: Version, errors: &mut ErrorList) {
 
 fn constraint(at: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     references(&at.field("requests"), known, errors);
-    let (same, distinct) = (at.field("matchAttribute"), at.field("distinctAttribute"));
+    let same = at.field("matchAttribute");
+    let distinct = at.field("distinctAttribute");
     if same.is_set() {
         fully_qualified(&same, errors);
     } else if distinct.is_set() {

@@ -62,7 +62,8 @@ fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     source(&spec, &mut errors);
     if let Some(old) = old {
         let before = Field::of(old, "spec");
-        let (now, then) = (spec.field("pool"), before.field("pool"));
+        let now = spec.field("pool");
+        let then = before.field("pool");
         now.field("name").unchanged_value(&mut errors, then.get("name"));
         spec.field("driver").unchanged_value(&mut errors, before.get("driver"));
         // Upstream shows the value as a pointer.
@@ -139,7 +140,8 @@ fn nodes(at: &Field<'_, '_>, is_slice: bool, words: &str, errors: &mut ErrorList
 
 /// Validates the devices or the shared counters.
 fn contents(spec: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (devices, counters) = (spec.field("devices"), spec.field("sharedCounters"));
+    let devices = spec.field("devices");
+    let counters = spec.field("sharedCounters");
     if !devices.array().is_empty() && !counters.array().is_empty() {
         let words = "only one of `sharedCounters` or `devices` is allowed";
         spec.invalid_as(errors, "", words);
@@ -180,7 +182,8 @@ fn counter_map(at: &Field<'_, '_>, errors: &mut ErrorList) {
 
 fn device(at: &Field<'_, '_>, is_each: bool, errors: &mut ErrorList) {
     at.field("name").rule(errors, names::is_dns1123_label);
-    let (attributes, capacity) = (at.field("attributes"), at.field("capacity"));
+    let attributes = at.field("attributes");
+    let capacity = at.field("capacity");
     for (name, fact) in attributes.entries() {
         attribute_name(&attributes.path, name, errors);
         attribute(&fact, errors);
@@ -292,7 +295,8 @@ pub(super) fn taint(at: &Field<'_, '_>, errors: &mut ErrorList) {
 
 /// Validates the request policy of a capacity that claims can share.
 fn request_policy(at: &Field<'_, '_>, capacity: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (options, range) = (at.field("validValues"), at.field("validRange"));
+    let options = at.field("validValues");
+    let range = at.field("validRange");
     let preset = at.field("default");
     match (!options.array().is_empty(), range.is_set()) {
         (true, true) => {
@@ -355,7 +359,9 @@ fn valid_range(
     errors: &mut ErrorList,
 ) {
     let [min, max, step] = ["min", "max", "step"];
-    let (min, max, step) = (range.field(min), range.field(max), range.field(step));
+    let min = range.field(min);
+    let max = range.field(max);
+    let step = range.field(step);
     if !min.is_set() {
         return min.required(errors, "required when validRange is defined");
     }
@@ -381,7 +387,8 @@ fn valid_range(
         }
     }
     // Upstream divides by the step; skip a step of zero.
-    let (start, width) = (amount_of(&min).value(), amount_of(&step).value());
+    let start = amount_of(&min).value();
+    let width = amount_of(&step).value();
     if width > 0 {
         for at in [preset, &max].into_iter().filter(|at| at.is_set()) {
             if amount_of(at).value().saturating_sub(start) % width != 0 {

@@ -47,7 +47,8 @@ fn set_taint_time(rule: &mut Object, now: &str) {
 }
 
 fn selector(at: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (driver, device) = (at.field("driver"), at.field("device"));
+    let driver = at.field("driver");
+    let device = at.field("device");
     if driver.is_set() {
         driver.not_too_long(errors, DRIVER_BYTES_MAX);
         driver_name(&driver, errors);

@@ -146,8 +146,12 @@ fn list_kind(schema: &Map) -> ListKind {
     match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
         Some("set") => ListKind::Set,
         Some("map") => {
-            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-            let keys = keys.unwrap_or_default().iter().filter_map(Value::as_str);
+            let keys = schema
+                .get("x-kubernetes-list-map-keys")
+                .and_then(Value::as_array)
+                .unwrap_or_default()
+                .iter()
+                .filter_map(Value::as_str);
             ListKind::Map(keys.map(Str::new).collect())
         }
         _ => ListKind::Atomic,

@@ -59,7 +59,9 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorLi
 /// Returns the estimated costs of the rules of a definition, with their paths as in error messages, a schema after the
 /// other. Rules that do not compile have none.
 pub fn estimated_costs(definition: &Object) -> Vec<(String, u64)> {
-    let (stored, mut all, mut errors) = (HashSet::new(), vec![], ErrorList::new());
+    let stored = HashSet::new();
+    let mut all = vec![];
+    let mut errors = ErrorList::new();
     for (_, schema, field) in schemas(definition) {
         let position =
             Position { field: &field, is_root: true, times: Some(1), uncorrelatable_in: None };
@@ -238,10 +240,8 @@ impl Walk<'_> {
             let field = format!("{}.{RULES}", position.field);
             return self.errors.push(at(field, FieldError::internal(&Path::ROOT, why)));
         };
-        let (times, decl_type) = (
-            position.times.unwrap_or(declare::count_in_request(json_bytes_min)),
-            Arc::new(decl_type),
-        );
+        let times = position.times.unwrap_or(declare::count_in_request(json_bytes_min));
+        let decl_type = Arc::new(decl_type);
         for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
             let field = format!("{}.{RULES}[{i}]", position.field);
             let position = Position { field: &field, times: Some(times), ..*position };

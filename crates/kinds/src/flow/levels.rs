@@ -42,7 +42,8 @@ fn validate_level(new: &Object) -> ErrorList {
         let words = "must be 'Exempt' if and only if `name` is 'exempt'";
         kind.invalid_as(&mut errors, kind.text(), words);
     }
-    let (exempt, limited) = (spec.field("exempt"), spec.field("limited"));
+    let exempt = spec.field("exempt");
+    let limited = spec.field("limited");
     match kind.text() {
         "Exempt" => {
             if limited.is_set() {
@@ -67,7 +68,8 @@ fn validate_level(new: &Object) -> ErrorList {
 }
 
 fn level_shares(at: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (shares, lendable) = (at.field("nominalConcurrencyShares"), at.field("lendablePercent"));
+    let shares = at.field("nominalConcurrencyShares");
+    let lendable = at.field("lendablePercent");
     if shares.number() < 0 {
         shares.invalid(errors, "must be a non-negative integer");
     }
@@ -105,7 +107,8 @@ fn limited_level(at: &Field<'_, '_>, errors: &mut ErrorList) {
 fn queues(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const QUEUES_MAX: i64 = 10_000_000;
     const HAND_BITS_MAX: f64 = 60.0;
-    let (count, hand) = (at.field("queues"), at.field("handSize"));
+    let count = at.field("queues");
+    let hand = at.field("handSize");
     for field in [at.field("queueLengthLimit"), count, hand] {
         if field.number() <= 0 {
             field.invalid_as(errors, field.number(), "must be positive");

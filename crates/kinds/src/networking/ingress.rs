@@ -53,7 +53,8 @@ fn one_class(ingress: &Object, errors: &mut ErrorList) {
 
 fn validate(ingress: &Object, errors: &mut ErrorList) {
     let spec = Field::of(ingress, "spec");
-    let (rules, backend) = (spec.field("rules"), spec.field("defaultBackend"));
+    let rules = spec.field("rules");
+    let backend = spec.field("defaultBackend");
     if rules.array().is_empty() && !backend.is_set() {
         let words = "either `defaultBackend` or `rules` must be specified";
         errors.push(FieldError::invalid(&spec.path, rules.value.clone(), words));
@@ -101,7 +102,8 @@ fn validate_path(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
     const ENDS: [&str; 2] = ["/..", "/."];
     const TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
-    let (kind, path) = (at.field("pathType"), at.field("path"));
+    let kind = at.field("pathType");
+    let path = at.field("path");
     let text = path.text();
     match kind.text() {
         // Upstream does not validate the rest of such a path.
@@ -128,7 +130,8 @@ fn validate_path(at: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn validate_backend(at: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (resource, service) = (at.field("resource"), at.field("service"));
+    let resource = at.field("resource");
+    let service = at.field("service");
     match (resource.is_set(), service.is_set()) {
         (true, true) => at.invalid_as(errors, "", "cannot set both resource and service backends"),
         (false, false) => at.invalid_as(errors, "", "resource or service backend is required"),
@@ -143,7 +146,8 @@ fn validate_backend(at: &Field<'_, '_>, errors: &mut ErrorList) {
         (false, true) => {
             service.field("name").required_rule(errors, names::is_dns1123_label);
             let port = service.field("port");
-            let (name, number) = (port.field("name"), port.field("number"));
+            let name = port.field("name");
+            let number = port.field("number");
             match (!name.text().is_empty(), number.number() != 0) {
                 (true, true) => {
                     at.invalid_as(errors, "", "cannot set both port name & port number");

@@ -44,7 +44,8 @@ fn validate(new: &Object) -> ErrorList {
 
 fn validate_port(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("protocol").one_of_if_set(errors, &["TCP", "UDP", "SCTP"]);
-    let (port, end) = (at.field("port"), at.field("endPort"));
+    let port = at.field("port");
+    let end = at.field("endPort");
     match port.value {
         Value::Null => {
             if end.is_set() {

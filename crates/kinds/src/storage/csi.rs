@@ -71,7 +71,8 @@ fn tokens(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let requests = spec.field("tokenRequests");
     let mut seen: SmallSet<&str> = SmallSet::new();
     for request in requests.items() {
-        let (audience, seconds) = (request.field("audience"), request.field("expirationSeconds"));
+        let audience = request.field("audience");
+        let seconds = request.field("expirationSeconds");
         if !seen.insert(audience.text()) {
             errors.push(FieldError::duplicate(&audience.path, audience.text()));
             continue;
@@ -93,7 +94,8 @@ fn tokens(spec: &Field<'_, '_>, errors: &mut ErrorList) {
 fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let (spec, before) = (Field::of(new, "spec"), Field::of(old, "spec"));
+    let spec = Field::of(new, "spec");
+    let before = Field::of(old, "spec");
     // Upstream's messages use another name for the field.
     let attach =
         Field { value: spec.get("attachRequired"), path: spec.path.field("attachedRequired") };
@@ -115,7 +117,8 @@ fn validate_node(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut seen: SmallSet<&str> = SmallSet::new();
     for driver in Field::of(new, "spec").field("drivers").items() {
-        let (name, id) = (driver.field("name"), driver.field("nodeID"));
+        let name = driver.field("name");
+        let id = driver.field("nodeID");
         crate::core::pod::volumes::driver_name(&name, &mut errors);
         if id.not_empty(&mut errors, "") && id.text().len() > NODE_ID_BYTES_MAX {
             id.invalid(&mut errors, &format!("must be {NODE_ID_BYTES_MAX} characters or less"));

@@ -79,14 +79,14 @@ fn list_map(version: &Version<'_>, report: &mut Report) {
 
 fn fields(version: &Version<'_>, report: &mut Report) {
     let Some((_, Some(item))) = find(version) else { return };
-    let missing = MEMBERS.iter().filter(|name| item.member(name).is_none());
-    let missing: Vec<&str> = missing.copied().collect();
+    let missing: Vec<&str> =
+        MEMBERS.iter().filter(|name| item.member(name).is_none()).copied().collect();
     if !missing.is_empty() {
         let message = format!("the conditions have no {}", missing.join(", "));
         return report.field(version, item, "", message);
     }
-    let optional = ["type", "status"].into_iter().filter(|name| !item.requires(name));
-    let optional: Vec<&str> = optional.collect();
+    let optional: Vec<&str> =
+        ["type", "status"].into_iter().filter(|name| !item.requires(name)).collect();
     if !optional.is_empty() {
         let message = format!("the conditions do not require {}", optional.join(", "));
         report.field(version, item, "", message);

@@ -107,8 +107,11 @@ fn case(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
     let has_other_spelling = |value: &str| {
         values.iter().any(|other| *other != value && other.eq_ignore_ascii_case(value))
     };
-    let wrong = values.iter().filter(|value| is_other_style(value) && !has_other_spelling(value));
-    let wrong: Vec<String> = wrong.map(|value| format!("{value:?}")).collect();
+    let wrong: Vec<String> = values
+        .iter()
+        .filter(|value| is_other_style(value) && !has_other_spelling(value))
+        .map(|value| format!("{value:?}"))
+        .collect();
     if wrong.is_empty() {
         return;
     }

@@ -68,7 +68,8 @@ fn lost_fields(definition: &Definition<'_>, report: &mut Report) {
         {
             continue;
         }
-        let (lost, hidden) = (missing(version, storage), missing(storage, version));
+        let lost = missing(version, storage);
+        let hidden = missing(storage, version);
         let path = format!("{}.schema", version.path);
         if !lost.is_empty() {
             let message =

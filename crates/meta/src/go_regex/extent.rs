@@ -40,7 +40,8 @@ impl Extent {
     }
 
     fn repeated(&self, (least, most): (u32, Option<u32>), is_counted: bool) -> Extent {
-        let (least, most) = (u64::from(least), most.map(u64::from));
+        let least = u64::from(least);
+        let most = most.map(u64::from);
         let times = |number: u64, extra: u64| {
             match most {
                 // The last copy is a loop.

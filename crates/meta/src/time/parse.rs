@@ -41,15 +41,20 @@ pub(super) fn rfc3339(text: &str, micro: bool) -> Result<Timestamp, String> {
 fn canonical(text: &[u8]) -> Option<Timestamp> {
     let text: &[u8; 20] = text.try_into().ok()?;
     let two = |at: usize| {
-        let (tens, ones) = (text[at].wrapping_sub(b'0'), text[at + 1].wrapping_sub(b'0'));
+        let tens = text[at].wrapping_sub(b'0');
+        let ones = text[at + 1].wrapping_sub(b'0');
         (tens < 10 && ones < 10).then_some(i64::from(tens) * 10 + i64::from(ones))
     };
     let signs = [text[4], text[7], text[10], text[13], text[16], text[19]];
     if signs != *b"--T::Z" {
         return None;
     }
-    let (year, month, day) = (two(0)? * 100 + two(2)?, two(5)?, two(8)?);
-    let (hour, minute, second) = (two(11)?, two(14)?, two(17)?);
+    let year = two(0)? * 100 + two(2)?;
+    let month = two(5)?;
+    let day = two(8)?;
+    let hour = two(11)?;
+    let minute = two(14)?;
+    let second = two(17)?;
     let is_right = (1..=12).contains(&month)
         && (1..=days_in_month(year, month)).contains(&day)
         && hour < 24

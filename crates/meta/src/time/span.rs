@@ -71,7 +71,8 @@ impl GoDuration {
                 return Err(format!("time: missing unit in duration {shown}"));
             }
             let nanos = unit_nanos(unit).ok_or_else(|| {
-                let (unit, shown) = (quote(unit.as_bytes()), quote(text.as_bytes()));
+                let unit = quote(unit.as_bytes());
+                let shown = quote(text.as_bytes());
                 format!("time: unknown unit {unit} in duration {shown}")
             })?;
             let piece = piece(whole, fraction, nanos).ok_or_else(invalid)?;
@@ -132,7 +133,8 @@ impl fmt::Display for GoDuration {
             };
             return write!(f, "{}{name}", decimal(nanos, unit));
         }
-        let (hours, minutes) = (nanos / HOUR as u64, nanos / MINUTE as u64 % 60);
+        let hours = nanos / HOUR as u64;
+        let minutes = nanos / MINUTE as u64 % 60;
         if hours > 0 {
             write!(f, "{hours}h")?;
         }
@@ -157,7 +159,9 @@ fn decimal(number: u64, unit: u64) -> String {
 /// Formats an age for tables, with two or three figures: `5s`, `3m12s`, `4h`, `2d3h`, `5y23d`.
 pub fn human_duration(span: GoDuration) -> String {
     let seconds = span.seconds();
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let minutes = seconds / 60;
+    let hours = seconds / 3600;
+    let days = seconds / 86_400;
     // A clock difference below two seconds shows no negative age.
     match seconds {
         ..-1 => "<invalid>".to_owned(),

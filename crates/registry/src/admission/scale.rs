@@ -16,7 +16,8 @@ impl Registry {
         obj: &mut Object,
         warnings: &mut Vec<Str>,
     ) -> Result<AdmissionConfigs, Failure> {
-        let (kind, old) = (scale_kind(), stored_scale(write));
+        let kind = scale_kind();
+        let old = stored_scale(write);
         let own = Some(OwnKind { kind: &kind, resource: None });
         let write = Write { old: old.as_ref(), own, ..*write };
         let mut scale = scale_in_version(write.target, obj);
@@ -38,7 +39,8 @@ impl Registry {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let (kind, old) = (scale_kind(), stored_scale(write));
+        let kind = scale_kind();
+        let old = stored_scale(write);
         let own = Some(OwnKind { kind: &kind, resource: None });
         let scale = scale_in_version(write.target, obj);
         let write = Write { old: old.as_ref(), own, ..*write };

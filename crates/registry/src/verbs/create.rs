@@ -197,7 +197,9 @@ impl Registry {
         };
         let brief = || validate(in_namespace(), target, obj);
         let whole = || {
-            let (errors, target, obj) = (in_namespace(), target.clone(), obj.clone());
+            let errors = in_namespace();
+            let target = target.clone();
+            let obj = obj.clone();
             move || validate(errors, &target, &obj)
         };
         long_work::run(&new.permit.user().name, brief, whole).await?
@@ -292,12 +294,17 @@ impl Registry {
             let put = self.put(new.target, record, Revision(0), guard).await?;
             return create_outcome(new.target, put);
         }
-        let (permit, target, options) =
-            (new.permit.clone(), new.target.clone(), new.options.clone());
-        let (name, mut obj) = (Str::new(new.name), obj.clone());
+        let permit = new.permit.clone();
+        let target = new.target.clone();
+        let options = new.options.clone();
+        let name = Str::new(new.name);
+        let mut obj = obj.clone();
         let copy_labels = new.copy_labels;
         let store = |registry: Arc<Registry>| async move {
-            let (permit, target, name, options) = (&permit, &target, &name, &options);
+            let permit = &permit;
+            let target = &target;
+            let name = &name;
+            let options = &options;
             let new = Creation { permit, target, name, options, copy_labels };
             registry.charge_and_put(&new, &mut obj, guard).await
         };
@@ -409,11 +416,12 @@ fn name_taken_outcome(
     known: Option<Entry>,
 ) -> Result<CreateOutcome, WriteFailure> {
     // Any version will do for the deletionTimestamp.
-    let known = known.map(|entry| match target.kind.has_conversion_webhook {
-        false => target.kind.decode(&entry),
-        true => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
-    });
-    let known = known.transpose()?;
+    let known = known
+        .map(|entry| match target.kind.has_conversion_webhook {
+            false => target.kind.decode(&entry),
+            true => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
+        })
+        .transpose()?;
     Ok(CreateOutcome::NameTaken {
         is_terminating: known.is_some_and(|known| known.deletion_timestamp().is_some()),
     })
@@ -421,7 +429,8 @@ fn name_taken_outcome(
 
 /// Sets the fields that the server sets on create.
 fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
-    let (permit, target) = (new.permit, new.target);
+    let permit = new.permit;
+    let target = new.target;
     let strategy = &target.kind.strategy;
     let metadata = obj.metadata_mut();
     metadata.insert("creationTimestamp", registry.clock.now().text());
@@ -453,7 +462,8 @@ fn labels_at<'a>(obj: &'a Object, path: &[&str]) -> Option<&'a Map> {
 /// Validates an object. `errors`: those that depend on its namespace.
 fn validate(mut errors: ErrorList, target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
+    let strategy = &kind.strategy;
+    let namespaced = kind.namespaced;
     let checks = strategy.create_checks;
     errors.extend(strategy.check(checks, strategy.validate, obj, None, namespaced));
     kind.validate_last(obj, None, &mut errors);

@@ -98,7 +98,8 @@ impl Registry {
                 return Err(not_corrupt(target));
             }
         }
-        let (mut stored, mut marked) = (self.entry(target)?, None);
+        let mut stored = self.entry(target)?;
+        let mut marked = None;
         let mut retries = RetryBudget::new(Instant::now());
         loop {
             retries.count_try(Instant::now())?;
@@ -239,7 +240,8 @@ impl Registry {
         // one by one, because upstream stops at the first one that is refused.
         let deletions_max =
             if self.admission_configs(permit).await?.is_some() { 1 } else { DELETIONS_MAX };
-        let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
+        let mut entries = page.items.iter();
+        let mut deleting = FuturesUnordered::new();
         loop {
             while deleting.len() < deletions_max
                 && let Some(entry) = entries.next()
@@ -262,7 +264,8 @@ impl Registry {
         entry: &Entry,
         options: &DeleteOptions,
     ) -> Result<Vec<Str>, Failure> {
-        let (one, mut warnings) = (target.named(entry.namespace(), entry.name()), vec![]);
+        let one = target.named(entry.namespace(), entry.name());
+        let mut warnings = vec![];
         match self.delete_unchecked(permit, &one, options, Some(&mut warnings)).await {
             // Another request deleted it first.
             Err(status) if status.code == 404 => Ok(warnings),

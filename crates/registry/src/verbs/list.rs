@@ -101,7 +101,8 @@ impl Filter {
         let is_computed =
             |term: &FieldTerm| target.kind.is_selectable(&target.version, &term.field);
         let computed = fields.terms().iter().any(is_computed).then(|| target.clone());
-        let (labels, fields) = (labels.clone(), fields.clone());
+        let labels = labels.clone();
+        let fields = fields.clone();
         let mut filter = Filter { prefix, labels, fields, computed };
         if !target.name.is_empty() {
             filter.prefix.push_str(&target.name);
@@ -207,7 +208,8 @@ impl Filter {
             fetched: 0,
             index: Str::default(),
         };
-        let (stretch, mut pace) = (self.stretch(), Pace::default());
+        let stretch = self.stretch();
+        let mut pace = Pace::default();
         while self.scan_stretch(&mut candidates, stretch, limit, &mut page) {
             if pace.is_late() {
                 tokio::task::yield_now().await;
@@ -291,7 +293,8 @@ impl Registry {
             Some(token) => format!("{}{}", filter.prefix, token.start),
             None => String::new(),
         };
-        let (from, converts) = ((start.as_str(), limit), target.kind.has_conversion_webhook);
+        let from = (start.as_str(), limit);
+        let converts = target.kind.has_conversion_webhook;
         let mut page = match self.source(target, options).await? {
             ListSource::Cache(snapshot) => {
                 self.check_complete(target, &filter, options)?;
@@ -314,7 +317,8 @@ impl Registry {
             }
         };
         if converts {
-            let (items, mut growth) = (std::mem::take(&mut page.items), Growth::default());
+            let items = std::mem::take(&mut page.items);
+            let mut growth = Growth::default();
             let converted = Box::pin(self.converted_entries(target, items, &mut growth)).await;
             page.items = converted.map_err(|why| unconverted(target, options, why))?;
         }
@@ -376,7 +380,9 @@ impl Registry {
         let only = filter.only_key();
         let wanted = |entry: &&Entry| only.as_ref().is_none_or(|key| entry.key() == key);
         let mut rest = snapshot.range(&filter.prefix, start).filter(wanted).cloned();
-        let (mut items, mut more, mut fetched) = (vec![], false, 0);
+        let mut items = vec![];
+        let mut more = false;
+        let mut fetched = 0;
         let mut growth = Growth::default();
         while !more {
             let batch: Vec<Entry> = rest.by_ref().take(CONVERSION_BATCH_ITEMS).collect();
@@ -401,7 +407,8 @@ impl Registry {
         };
         let begun = Instant::now();
         let waited = |is_latest: bool, result: Result<(), Failure>| {
-            let (took, lists) = (begun.elapsed(), &self.metrics.lists);
+            let took = begun.elapsed();
+            let lists = &self.metrics.lists;
             lists.waited(target.gvr(), took, is_latest, result.is_ok());
             result
         };
@@ -447,7 +454,9 @@ pub(crate) struct Page {
 impl Page {
     /// Returns a page without items.
     pub(crate) fn empty(revision: Revision) -> Page {
-        let (items, remaining, index) = (vec![], None, Str::default());
+        let items = vec![];
+        let remaining = None;
+        let index = Str::default();
         Page { items, revision, more: false, remaining, fetched: 0, index }
     }
 

@@ -184,8 +184,10 @@ impl ApplyConfiguration {
 
 /// Returns the error of an invalid time in managedFields. Well-typed entries are refused before.
 fn invalid_managed_time(config: &Value) -> Option<String> {
-    let times = config.array_at(&["metadata", "managedFields"]).iter();
-    let mut times = times.filter_map(|entry| entry.str_at(&["time"]));
+    let mut times = config
+        .array_at(&["metadata", "managedFields"])
+        .iter()
+        .filter_map(|entry| entry.str_at(&["time"]));
     times.find_map(|time| keelson_meta::Timestamp::parse(time).err().map(|why| why.to_string()))
 }
 
@@ -228,7 +230,8 @@ fn about(config: &Value, schema: &Schema) -> String {
 /// Checks the type of a configuration, and that it has no managedFields.
 fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let api_version = text("apiVersion");
+    let kind = text("kind");
     if kind != schema.gvk.kind || api_version != schema.gvk.api_version() {
         let given = if api_version.contains('/') || api_version.is_empty() {
             format!("{}, Kind={kind}", if api_version.is_empty() { "/" } else { api_version })

@@ -91,7 +91,8 @@ impl Registry {
         // result counts only after the store was asked for its newest revision.
         self.wait_for_known().await?;
         // An object that cannot be read here may have been repaired by another server.
-        let (mut stored, mut is_newest) = (self.entry(target).unwrap_or_default(), false);
+        let mut stored = self.entry(target).unwrap_or_default();
+        let mut is_newest = false;
         let mut retries = RetryBudget::new(Instant::now());
         loop {
             retries.count_try(Instant::now())?;
@@ -242,8 +243,10 @@ impl Registry {
         };
         let brief = || validate(in_namespace(), target, subresource, new, old);
         let whole = || {
-            let (errors, target) = (in_namespace(), target.clone());
-            let (new, old) = (new.clone(), old.clone());
+            let errors = in_namespace();
+            let target = target.clone();
+            let new = new.clone();
+            let old = old.clone();
             move || validate(errors, &target, subresource, &new, &old)
         };
         long_work::run(&permit.user().name, brief, whole).await?
@@ -259,10 +262,14 @@ impl Registry {
         if options.dry_run {
             return self.store_change(update, objects).await;
         }
-        let (permit, target, options) = (permit.clone(), target.clone(), options.clone());
+        let permit = permit.clone();
+        let target = target.clone();
+        let options = options.clone();
         let store = |registry: Arc<Registry>| async move {
             let conversions = &Conversions::default();
-            let (permit, target, options) = (&permit, &target, &options);
+            let permit = &permit;
+            let target = &target;
+            let options = &options;
             let update = Update { permit, target, subresource, options, conversions };
             registry.store_change(&update, objects).await
         };

@@ -137,17 +137,19 @@ impl Registry {
         let snapshot = self.cache.snapshot(&objects);
         let began_at = after.unwrap_or(snapshot.revision);
         let cursor = objects.cursor(began_at).ok_or_else(|| {
-            let (asked, oldest) = (began_at.0, objects.floor().0);
+            let asked = began_at.0;
+            let oldest = objects.floor().0;
             let why = format!("too old resource version: {asked} ({oldest})");
             WatchRefusal::Event(Status::expired(why))
         })?;
         let converting = match target.kind.has_conversion_webhook {
             false => None,
-            true => {
-                let (registry, target) = (self.shared()?, target.clone());
-                let (changes, ready) = (VecDeque::new(), VecDeque::new());
-                Some(Box::new(Converting { registry, target, changes, ready }))
-            }
+            true => Some(Box::new(Converting {
+                registry: self.shared()?,
+                target: target.clone(),
+                changes: VecDeque::new(),
+                ready: VecDeque::new(),
+            })),
         };
         let initial = if !sends_state {
             VecDeque::new()
@@ -161,12 +163,11 @@ impl Registry {
         };
         objects.count_initial_events(initial.len());
         let sends_initial_events_end = options.initial_events == Some(true) && options.bookmarks;
-        let changes = vec![];
         let mut session = WatchSession {
             initial,
             cursor,
             filter,
-            changes,
+            changes: vec![],
             began_at,
             sends_initial_events_end,
             pace: Pace::default(),

@@ -175,7 +175,8 @@ async fn a_port_keeps_its_node_port_by_name() {
     let spec = r#"{"type":"NodePort","ports":[{"name":"a","port":80,"nodePort":30501},
         {"name":"b","port":81,"nodePort":30502},{"name":"c","port":81,"protocol":"UDP","nodePort":30502}]}"#;
     assert_eq!(create(&harness, "s", "", spec).await.0, 201);
-    let (b, c) = (r#"{"name":"b","port":81}"#, r#"{"name":"c","port":81,"protocol":"UDP"}"#);
+    let b = r#"{"name":"b","port":81}"#;
+    let c = r#"{"name":"c","port":81,"protocol":"UDP"}"#;
     for (ports, want) in [
         (format!(r#"{{"name":"z","port":80}},{b},{c}"#), [32_769, 30_502, 30_502]),
         (
@@ -284,7 +285,8 @@ async fn concurrent_services_share_no_address_and_no_port() {
             })
         })
         .collect();
-    let (mut addresses, mut ports) = (HashSet::new(), HashSet::new());
+    let mut addresses = HashSet::new();
+    let mut ports = HashSet::new();
     for maker in makers {
         let (code, service) = maker.await.expect("a service");
         assert_eq!(code, 201, "{service:?}");

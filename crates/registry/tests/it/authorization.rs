@@ -41,13 +41,16 @@ async fn each_verb_refuses_a_permit_for_something_else() {
     for (verb, namespace, name) in wrong {
         let permit = permit(verb, namespace, name).await;
         let run = |work: &'static str| {
-            let (registry, permit) = (registry.clone(), permit.clone());
-            let (one, all) = (one.clone(), all.clone());
+            let registry = registry.clone();
+            let permit = permit.clone();
+            let one = one.clone();
+            let all = all.clone();
             let body = b"{\"metadata\":{\"name\":\"a\"}}";
-            let body = decode::decode(one.schema(), body, Format::Json, &|_| true);
-            let body = body.expect("an object");
+            let body =
+                decode::decode(one.schema(), body, Format::Json, &|_| true).expect("an object");
             panics(async move {
-                let (write, list) = (WriteOptions::default(), ListOptions::default());
+                let write = WriteOptions::default();
+                let list = ListOptions::default();
                 let delete = DeleteOptions::default();
                 let patch = Patch { form: PatchForm::Merge, body: "{}".into() };
                 let part = Subresource::Status;
@@ -120,7 +123,8 @@ async fn a_role_or_binding_that_cannot_be_read_grants_nothing() {
         let name = if key == "roles" { "default/r" } else { "default/b" };
         kind.decode(&entry.get(name).expect("an object")).expect("it can be read")
     };
-    let (role, binding): (Object, Object) = (read("roles"), read("rolebindings"));
+    let role: Object = read("roles");
+    let binding: Object = read("rolebindings");
     harness.put_raw("/registry/roles/default/r", "garbage").await;
     let missing = "RBAC: role.rbac.authorization.k8s.io \"r\" not found";
     assert_eq!(decide().await, (false, missing.to_owned()));

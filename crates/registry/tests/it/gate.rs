@@ -25,8 +25,10 @@ pub struct Gate {
 impl Gate {
     /// An open gate before an empty store in memory.
     pub fn new(prefix: &'static str) -> Arc<Gate> {
-        let (open, arrived) = (watch::Sender::new(true), watch::Sender::new(0));
-        let (passing, failure) = (AtomicUsize::new(0), Mutex::default());
+        let open = watch::Sender::new(true);
+        let arrived = watch::Sender::new(0);
+        let passing = AtomicUsize::new(0);
+        let failure = Mutex::default();
         Arc::new(Gate { inner: Embedded::in_memory(), prefix, open, arrived, passing, failure })
     }
 

@@ -24,7 +24,8 @@ const ALL: &str = "AllAlpha=true,AllBeta=true";
 
 #[tokio::test]
 async fn resources_behind_a_gate_are_served_with_it() {
-    let (off, on) = (session("").await, session(ALL).await);
+    let off = session("").await;
+    let on = session(ALL).await;
     for (group, resource) in [
         ("scheduling.k8s.io", "podgroups"),
         ("scheduling.k8s.io", "workloads"),
@@ -174,7 +175,8 @@ async fn migrations_taint_rules_and_pool_requests_name_their_faults() {
 
 #[tokio::test]
 async fn validation_follows_the_gates() {
-    let (off, on) = (session("").await, session(ALL).await);
+    let off = session("").await;
+    let on = session(ALL).await;
     let pod = |spec: &str| {
         format!(
             r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"i"}}]{spec}}}}}"#

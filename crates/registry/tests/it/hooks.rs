@@ -264,7 +264,8 @@ async fn an_update_is_guarded_charged_and_allocated() {
         object.object_mut("data").insert("new", "1");
         Ok(NewObject { object, managed: false, warnings: vec![] })
     };
-    let (target, options) = (target(&registry), WriteOptions::default());
+    let target = target(&registry);
+    let options = WriteOptions::default();
     let written = registry.modify(&permit, &target, Subresource::None, &change, &options).await;
     written.expect("it is stored");
     assert_eq!(log.take(), ["guard", "charge", "claim", "begin", "Stored"]);

@@ -8,7 +8,8 @@ use std::time::Duration;
 #[tokio::test]
 async fn a_lease_has_one_holder_until_it_expires() {
     let harness = Harness::open().await;
-    let (registry, permit) = (&harness.registry, Permit::internal("test"));
+    let registry = &harness.registry;
+    let permit = Permit::internal("test");
     let lasts = Duration::from_secs(1);
     let mut candidates = ["a", "b", "c"].map(|identity| Candidate::new("l", identity, lasts));
     let [a, b, c] = &mut candidates;

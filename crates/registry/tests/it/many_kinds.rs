@@ -170,7 +170,8 @@ async fn p99_in_hundredths(
     };
     let mut ratios = vec![];
     for _ in 0..ROUNDS {
-        let (mut of_few, mut of_many) = (vec![], vec![]);
+        let mut of_few = vec![];
+        let mut of_many = vec![];
         for _ in 0..CREATES {
             of_few.push(few.one(more).await);
             of_many.push(many.one(more).await);
@@ -218,8 +219,11 @@ fn thousands_of_kinds_stay_below_250_mb() {
         let mut many = Creates::beside(MANY).await;
         many.one(|_| ()).await;
         many.one(|_| ()).await;
-        let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
-        let pages = pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+        let pages = std::fs::read_to_string("/proc/self/statm")
+            .expect("Linux tells")
+            .split(' ')
+            .nth(1)
+            .and_then(|pages| pages.parse::<usize>().ok());
         let resident = pages.expect("resident pages") * rustix::param::page_size();
         assert!(resident < RESIDENT_BYTES_MAX, "{} MB", resident >> 20);
     });

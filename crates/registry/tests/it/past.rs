@@ -127,8 +127,8 @@ async fn a_paged_list_continues_despite_writes() {
     for name in ["a", "b", "c"] {
         write(&harness, name, "x").await;
     }
-    let first = list(&harness, ListOptions { limit: 1, ..ListOptions::default() }).await;
-    let first = first.expect("a page");
+    let first =
+        list(&harness, ListOptions { limit: 1, ..ListOptions::default() }).await.expect("a page");
     assert_eq!(shown(&first), ["a=x"]);
     let token = first.continue_token.expect("there is more");
     let token = ContinueToken::decode(&token).expect("a token");

@@ -51,8 +51,8 @@ async fn measured<T>(work: impl Future<Output = T>) -> (T, Polls) {
         polls.longest = polls.longest.max(taken);
         polls.total += taken;
         done
-    });
-    let done = done.await;
+    })
+    .await;
     (done, polls)
 }
 
@@ -91,7 +91,8 @@ async fn list(harness: &Harness, labels: &Selector, fields: &FieldSelector) -> (
         limit: 0,
         continue_from: None,
     };
-    let (target, permit) = (target(harness), Permit::internal("test"));
+    let target = target(harness);
+    let permit = Permit::internal("test");
     let mut best = None;
     for _ in 0..TRIES {
         let listing = harness.registry.list(&permit, &target, &options);
@@ -126,8 +127,8 @@ async fn a_list_with_a_wide_selector_costs_no_time_for_its_requirements() {
     check("values", list(&harness, &values, &all).await, OBJECTS - 5_000);
     let excluded = parse(&wide(|at| format!("n!={at}")));
     check("excluded values", list(&harness, &excluded, &all).await, 0);
-    let fields = FieldSelector::parse(&wide(|at| format!("metadata.name!=m{}", at + 5_000)));
-    let fields = fields.expect("a selector");
+    let fields = FieldSelector::parse(&wide(|at| format!("metadata.name!=m{}", at + 5_000)))
+        .expect("a selector");
     check("fields", list(&harness, &Selector::EVERYTHING, &fields).await, 5_000);
 }
 
@@ -147,7 +148,9 @@ async fn a_watch_pauses_while_it_looks_for_events() {
     let permit = Permit::internal("test");
     let mut session = harness.registry.watch(&permit, &target, &options).await.expect("a watch");
     store_maps(&harness, &target.kind).await;
-    let (mut events, mut pauses, mut longest) = (vec![], 0, Duration::ZERO);
+    let mut events = vec![];
+    let mut pauses = 0;
+    let mut longest = Duration::ZERO;
     loop {
         let begin = thread_time();
         session.take(&mut events).expect("the history is there");

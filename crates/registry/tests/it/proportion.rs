@@ -145,8 +145,11 @@ fn item(schema: &Schema, shape: &Shape, items: Items, at: usize, depth: usize) -
         let set = |field: &&Field| items != Items::Zero && is_scalar(&field.shape) || depth == 0;
         let member =
             |field: &Field| (field.name.clone(), item(schema, &field.shape, items, at, depth + 1));
-        let members = fields.iter().filter(|field| set(field) && is_scalar(&field.shape));
-        let members = members.filter(|_| items != Items::Zero).map(member);
+        let members = fields
+            .iter()
+            .filter(|field| set(field) && is_scalar(&field.shape))
+            .filter(|_| items != Items::Zero)
+            .map(member);
         return Value::Object(members.collect());
     }
     let text = |text: String| if items == Items::Zero { Value::from("") } else { text.into() };
@@ -344,7 +347,9 @@ async fn hold(share: usize) {
     kinds.sort_by_key(|kind| {
         (kind.storage.gvk.kind != "Pod", kind.gvr.group.clone(), kind.gvr.resource.clone())
     });
-    let (mut seen, mut faults, mut count) = (HashSet::new(), vec![], 0);
+    let mut seen = HashSet::new();
+    let mut faults = vec![];
+    let mut count = 0;
     let all =
         kinds.iter().flat_map(|kind| places(&kind.storage).into_iter().map(move |p| (kind, p)));
     let all = all.filter(|(_, place)| seen.insert(place.of.clone())).enumerate();

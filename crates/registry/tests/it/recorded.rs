@@ -35,8 +35,8 @@ impl Responder for InProcess {
 /// Checks that all responses equal the recorded ones, and their number.
 fn check(text: &str, responses: usize) {
     let transcript = Transcript::parse(text).expect("a transcript");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let harness = runtime.block_on(Harness::open());
     let outcome = replay(&transcript, &mut InProcess { runtime, harness });
     let failures = outcome.failures.iter();

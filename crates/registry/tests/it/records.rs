@@ -42,7 +42,8 @@ fn object(kind: &Kind, labels: &[(String, String)], field_bytes: usize) -> Objec
 fn check(kind: &Kind, labels: &[(String, String)], field_bytes: usize) {
     let mut obj = object(kind, labels, field_bytes);
     let value = kind.record(&mut obj);
-    let (name, count) = (kind.name(), labels.len());
+    let name = kind.name();
+    let count = labels.len();
     kind.check_record(&value).unwrap_or_else(|e| panic!("{name} {count} {field_bytes}: {e:?}"));
     let key = kind.store_key("ns", "a");
     let kv = KeyValue { key, value, created: Revision(7), modified: Revision(7) };

@@ -60,7 +60,8 @@ async fn recorded_requests_get_the_recorded_responses() {
 /// Each stored record of the replay is converted to kube-apiserver's format
 /// and back, and must be unchanged, so that servers that share an etcd return the same.
 async fn recorded_objects_round_trip_through_storage(harness: &Harness) {
-    let (form, store) = (EtcdCodec::new(&[], Features::default()), &harness.registry.store);
+    let form = EtcdCodec::new(&[], Features::default());
+    let store = &harness.registry.store;
     let mut watch = store.watch(Bytes::new(), store.floor()).expect("the history is there");
     let mut through = store.floor();
     let mut other = vec![];
@@ -117,8 +118,10 @@ async fn replay(harness: &Harness, file: &Path, index: usize, score: &mut Score)
         if let Some(id) = step.str_at(&["id"]) {
             known.insert(id.to_owned(), got.clone());
         }
-        let resource = harness.place(path.split('?').next().unwrap_or_default());
-        let resource = resource.map(|p| p.target.gvr().resource.to_string()).unwrap_or_default();
+        let resource = harness
+            .place(path.split('?').next().unwrap_or_default())
+            .map(|p| p.target.gvr().resource.to_string())
+            .unwrap_or_default();
         let answer = Answer { code, body: renamed(&got, &namespace) };
         let lines = judge(step, want, &request, &resource, answer);
         let Some(lines) = lines else { continue };
@@ -191,7 +194,8 @@ fn judge(
         return Some(lines);
     }
     if status == 422 {
-        let (want, got) = (harness::causes(&body), harness::causes(&got));
+        let want = harness::causes(&body);
+        let got = harness::causes(&got);
         compare_causes(&want, &got, &mut lines);
         return Some(lines);
     }

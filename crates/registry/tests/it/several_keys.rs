@@ -41,8 +41,11 @@ async fn cut_off(write: impl Future, polls: usize) -> bool {
 
 async fn items(harness: &Harness, group: &str, resource: &str, namespace: &str) -> Vec<Value> {
     let target = harness.registry.target(group, resource, namespace, "");
-    let list = harness.registry.list(&harness.permit, &target, &ListOptions::default()).await;
-    let list = list.expect("a list");
+    let list = harness
+        .registry
+        .list(&harness.permit, &target, &ListOptions::default())
+        .await
+        .expect("a list");
     let decode = |entry| target.kind.decode(entry).expect("it can be read").into_value();
     list.items.iter().map(decode).collect()
 }
@@ -52,8 +55,8 @@ async fn addresses(harness: &Harness) -> (BTreeSet<String>, BTreeSet<String>) {
     let text = |value: &Value, path: &[&str]| value.str_at(path).unwrap_or_default().to_owned();
     let services = items(harness, "", "services", "default").await;
     let had = services.iter().map(|service| text(service, &["spec", "clusterIP"]));
-    let held = items(harness, "networking.k8s.io", "ipaddresses", "").await;
-    let held = held.iter().map(|held| text(held, &["metadata", "name"]));
+    let addresses = items(harness, "networking.k8s.io", "ipaddresses", "").await;
+    let held = addresses.iter().map(|held| text(held, &["metadata", "name"]));
     (had.filter(|ip| !ip.is_empty()).collect(), held.collect())
 }
 
@@ -198,7 +201,8 @@ async fn remove_namespace(harness: &Harness, name: &str) {
         object.object_mut("spec").remove("finalizers");
         Ok(NewObject { object, managed: true, warnings: vec![] })
     };
-    let (subresource, write) = (Subresource::Other("finalize"), WriteOptions::default());
+    let subresource = Subresource::Other("finalize");
+    let write = WriteOptions::default();
     let written = registry.modify(&harness.permit, &target, subresource, &released, &write).await;
     let gone = matches!(written.expect("it is let go").answer, Answer::Object(_));
     assert!(gone, "{name} is still there");
@@ -372,7 +376,8 @@ async fn a_finished_pod_that_others_remove_after_its_mark_is_deleted() {
         assert_eq!(send(&harness, "PATCH", &format!("{pods}/p/status"), status).await.0, 200);
         gate.close_after(passed);
         let deletion = tokio::spawn({
-            let (harness, target) = (harness.clone(), target.clone());
+            let harness = harness.clone();
+            let target = target.clone();
             async move {
                 let options = DeleteOptions::default();
                 harness.registry.delete(&harness.permit, &target, &options, &mut vec![]).await

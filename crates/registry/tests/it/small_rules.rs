@@ -155,9 +155,9 @@ async fn pods_ask_for_whole_pages_and_fit_projections() {
         let why = format!(
             "Invalid value: \"{amount}\": {amount} is not positive integer multiple of {name}"
         );
-        let causes = ["limits", "requests"]
+        let places = ["limits", "requests"]
             .map(|list| format!("spec.containers[0].resources.{list}[{name}]: {why}"));
-        let causes: Vec<&str> = causes.iter().map(String::as_str).collect();
+        let causes = places.each_ref().map(String::as_str);
         session.check(PODS, &limits(&format!(r#""{name}":"{amount}""#)), 422, &causes).await;
     }
     let pod = |member: &str| {
@@ -168,11 +168,9 @@ async fn pods_ask_for_whole_pages_and_fit_projections() {
     let projected = |sources: &str| {
         pod(&format!(r#""volumes":[{{"name":"v","projected":{{"sources":[{sources}]}}}}]"#))
     };
-    let (secret, map, token) = (
-        r#""secret":{"name":"s","items":[{"key":"k","path":"p"}]}"#,
-        r#""configMap":{"name":"c","items":[{"key":"k","path":"p"}]}"#,
-        r#""serviceAccountToken":{"path":"p"}"#,
-    );
+    let secret = r#""secret":{"name":"s","items":[{"key":"k","path":"p"}]}"#;
+    let map = r#""configMap":{"name":"c","items":[{"key":"k","path":"p"}]}"#;
+    let token = r#""serviceAccountToken":{"path":"p"}"#;
     let twice = "spec.volumes[0].projected: Invalid value: \"c\": conflicting duplicate paths";
     let several = "spec.volumes[0].projected.sources[0]: Forbidden: may not specify more than 1 volume type per \
                    source";
@@ -255,15 +253,13 @@ async fn errors_have_the_count_and_order_of_upstream() {
     let seccomp = r#""securityContext":{"seccompProfile":{"type":"x","localhostProfile":"p"}},
         "containers":[{"name":"c","image":"i"}]"#;
     let place = "spec.securityContext.seccompProfile";
-    let (kind, profile) = (
-        format!(
-            "{place}.type: Unsupported value: \"x\": supported values: \"Localhost\", \"RuntimeDefault\", \
+    let kind = format!(
+        "{place}.type: Unsupported value: \"x\": supported values: \"Localhost\", \"RuntimeDefault\", \
              \"Unconfined\""
-        ),
-        format!(
-            "{place}.localhostProfile: Invalid value: {{\"Type\":\"x\",\"LocalhostProfile\":\"p\"}}: can only \
+    );
+    let profile = format!(
+        "{place}.localhostProfile: Invalid value: {{\"Type\":\"x\",\"LocalhostProfile\":\"p\"}}: can only \
              be set when seccomp type is Localhost"
-        ),
     );
     session.check(PODS, &pod(seccomp), 422, &[&name, &kind, &profile]).await;
     let class = "POST /apis/scheduling.k8s.io/v1/priorityclasses?dryRun=All";
@@ -279,7 +275,8 @@ async fn errors_have_the_count_and_order_of_upstream() {
 #[tokio::test]
 async fn rules_of_single_statuses() {
     let session = Session::open().await;
-    let (nodes, claims) = ("/api/v1/nodes", "/api/v1/namespaces/n/persistentvolumeclaims");
+    let nodes = "/api/v1/nodes";
+    let claims = "/api/v1/namespaces/n/persistentvolumeclaims";
     let node = |status: &str| format!(r#"{{"metadata":{{"name":"o"}},"status":{status}}}"#);
     session.send(&format!("POST {nodes}"), &node("{}")).await;
     let feature = "invalid feature name \"a\": must start with an UpperCamelCase segment, with subsequent segments \
@@ -370,7 +367,8 @@ async fn a_conflict_comes_with_its_warnings() {
     let target = registry.target("", "serviceaccounts", "n", "default");
     let decoded =
         decode(target.schema(), body.as_bytes(), Format::Json, &|_| true).expect("a body");
-    let (permit, options) = (&session.harness.permit, WriteOptions::default());
+    let permit = &session.harness.permit;
+    let options = WriteOptions::default();
     let updated = registry.update(permit, &target, Subresource::None, decoded, &options).await;
     let failure = updated.expect_err("the uid is another one");
     assert_eq!(failure.code, 409);

@@ -60,7 +60,8 @@ async fn data_of_a_controller_revision_is_compared_as_text() {
         assert!(text.contains(&format!(r#""data":{shown},"#)), "{text}");
         let refused = |text: &str| vec![format!("data: Invalid value: {text}: field is immutable")];
         let expect = |is_same: bool, text: &str| if is_same { vec![] } else { refused(text) };
-        let (put, patch) = (format!("PUT {}", path(&name)), format!("PATCH {}", path(&name)));
+        let put = format!("PUT {}", path(&name));
+        let patch = format!("PATCH {}", path(&name));
         for (request, media, body, expected) in [
             (&put, "", body.clone(), vec![]),
             // The slow path, which decodes values.

@@ -62,11 +62,14 @@ fn record(any: &Schema, group: &str, value: &[u8]) -> Result<Bytes, String> {
     }
     let parsed = json::parse(value).map_err(|error| error.to_string())?.value;
     let text = |name| parsed.str_at(&[name]).unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let version = GroupVersion::parse(api_version).filter(|version| version.group == group);
-    let version = version.filter(|_| !kind.is_empty()).ok_or_else(|| {
-        format!("{kind:?} of {api_version:?} stands where an object of {group} should")
-    })?;
+    let api_version = text("apiVersion");
+    let kind = text("kind");
+    let version = GroupVersion::parse(api_version)
+        .filter(|version| version.group == group)
+        .filter(|_| !kind.is_empty())
+        .ok_or_else(|| {
+            format!("{kind:?} of {api_version:?} stands where an object of {group} should")
+        })?;
     let schema = Schema { gvk: version.kind(kind), ..any.clone() };
     let mut obj: Object = decode::canonicalize(&schema, parsed)?.object;
     obj.metadata_mut().insert("resourceVersion", "0");

@@ -119,7 +119,8 @@ impl StructLines {
 fn annotation(out: &mut Tables, embedded: &mut Vec<TagPath>, words: &'static str) {
     let id = StructId(u32::try_from(out.structs.len()).expect("fewer than 2^32 types"));
     let mut words = words.split(' ');
-    let (what, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let what = words.next().unwrap_or_default();
+    let first = words.next().unwrap_or_default();
     match what {
         "kind" => {
             let (group, version) = first.split_once('/').expect("group/version");

@@ -129,7 +129,8 @@ impl<'a> Reader<'a> {
     /// Reads the next head: major type, additional information, argument.
     fn head(&mut self) -> Result<(u8, u8, Number), CborError> {
         let first = self.take(1)?[0];
-        let (major, info) = (first >> 5, first & 31);
+        let major = first >> 5;
+        let info = first & 31;
         let number = match info {
             0..24 => Number::Definite(u64::from(info)),
             24..28 => {

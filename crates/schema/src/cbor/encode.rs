@@ -228,7 +228,8 @@ fn half(number: f32) -> Option<u16> {
             Some(sign | ((exponent + 15) as u16) << 10 | (mantissa >> 13) as u16)
         }
         -24..=-15 => {
-            let (whole, shift) = (mantissa | 0x80_0000, -1 - exponent);
+            let whole = mantissa | 0x80_0000;
+            let shift = -1 - exponent;
             let is_exact = whole & ((1 << shift) - 1) == 0;
             is_exact.then_some(sign | (whole >> shift) as u16)
         }

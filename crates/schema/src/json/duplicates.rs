@@ -449,8 +449,9 @@ mod tests {
     use keelson_meta::{GroupVersionKind, value};
 
     fn check(text: &str, want: &Value, errors: &[&str]) {
-        let schema = Catalogue::shared().schema(&GroupVersionKind::new("", "v1", "Pod"));
-        let schema = schema.expect("Pods are known");
+        let schema = Catalogue::shared()
+            .schema(&GroupVersionKind::new("", "v1", "Pod"))
+            .expect("Pods are known");
         let tree = Tree::parse(text.as_bytes()).expect("JSON");
         let merged = tree.decode(&schema.types, schema.root());
         assert_eq!(
@@ -524,8 +525,9 @@ mod tests {
 
     #[test]
     fn values_that_are_replaced_or_misfit_are_kept_for_a_check() {
-        let schema = Catalogue::shared().schema(&GroupVersionKind::new("", "v1", "Pod"));
-        let schema = schema.expect("Pods are known");
+        let schema = Catalogue::shared()
+            .schema(&GroupVersionKind::new("", "v1", "Pod"))
+            .expect("Pods are known");
         let text =
             br#"{"spec":{"containers":[{"image":1,"image":"b"}],"nodeSelector":{"a":2,"a":"3"}}}"#;
         let merged = Tree::parse(text).expect("JSON").decode(&schema.types, schema.root());

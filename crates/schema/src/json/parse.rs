@@ -102,7 +102,8 @@ impl<'a> Reader<'a> {
     /// Creates a reader at the start of a text.
     pub fn new(text: &'a [u8]) -> Self {
         let utf8 = std::str::from_utf8(text).ok();
-        let (duplicates, duplicate_bytes) = (vec![], 0);
+        let duplicates = vec![];
+        let duplicate_bytes = 0;
         Reader { text, utf8, at: 0, depth: 0, duplicates, overflow: None, duplicate_bytes }
     }
 
@@ -320,7 +321,8 @@ impl<'a> Reader<'a> {
                 _ => return self.unexpected("after object key:value pair"),
             }
         }
-        let (duplicates, bytes) = (&mut self.duplicates, &mut self.duplicate_bytes);
+        let duplicates = &mut self.duplicates;
+        let bytes = &mut self.duplicate_bytes;
         Ok(Value::Object(Map::from_entries(entries, |key| {
             if duplicates.len() < REPORTED_DUPLICATES_MAX && *bytes < REPORTED_DUPLICATES_BYTES_MAX
             {

@@ -100,8 +100,8 @@ mod tests {
         check(&["f", "h"], None);
         check(&["x"], None);
         let list = value_range(text, &["a", "b"]).expect("a list");
-        let items = item_ranges(text, list.start);
-        let items: Vec<_> = items.into_iter().map(|item| &text[item]).collect();
+        let items: Vec<_> =
+            item_ranges(text, list.start).into_iter().map(|item| &text[item]).collect();
         assert_eq!(items, [&b"1"[..], br#"{"c":"]"}"#, b"[]", br#""d""#]);
         assert!(item_ranges(b"[]", 0).is_empty());
     }

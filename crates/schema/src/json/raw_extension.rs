@@ -221,14 +221,16 @@ impl RawNode {
             (_, after) => return Comparison::Changed(after),
         };
         let is_open = patch.is_some_and(Value::is_map) || map.len() < before.len();
-        let members = map.into_iter().map(|(name, value)| match before.remove(&name) {
-            Some(place) => {
-                let patch = patch.and_then(|patch| patch.get(&name));
-                (name, place.compared(text, value, patch))
-            }
-            None => (name, Comparison::Changed(value)),
-        });
-        let members: Vec<_> = members.collect();
+        let members: Vec<_> = map
+            .into_iter()
+            .map(|(name, value)| match before.remove(&name) {
+                Some(place) => {
+                    let patch = patch.and_then(|patch| patch.get(&name));
+                    (name, place.compared(text, value, patch))
+                }
+                None => (name, Comparison::Changed(value)),
+            })
+            .collect();
         if !is_open && members.iter().all(|(_, value)| matches!(value, Comparison::Unchanged(_))) {
             return Comparison::Unchanged(self.range);
         }

@@ -257,7 +257,8 @@ impl<const ALL: bool> TypedReader<'_, ALL> {
     /// Parses a RawExtension value. Duplicate keys in it are not reported.
     #[inline(never)]
     fn raw_extension(&mut self) -> Option<Value> {
-        let (start, duplicates) = (self.reader.at, self.reader.duplicates.len());
+        let start = self.reader.at;
+        let duplicates = self.reader.duplicates.len();
         let value = self.reader.value(&Path::ROOT).ok()?;
         self.reader.duplicates.truncate(duplicates);
         Some(raw_from_text(&self.reader.text[start..self.reader.at], value))

@@ -174,8 +174,10 @@ fn to_published_form(schema: &mut Map, dialect: Dialect, depth: usize) {
         return;
     }
     let is = |name: &str| schema.get(name) == Some(&true.into());
-    let (is_embedded, is_open) = (is("x-kubernetes-embedded-resource"), is(PRESERVE));
-    let (is_nullable, is_int_or_string) = (is("nullable"), is(INT_OR_STRING));
+    let is_embedded = is("x-kubernetes-embedded-resource");
+    let is_open = is(PRESERVE);
+    let is_nullable = is("nullable");
+    let is_int_or_string = is(INT_OR_STRING);
     if is_embedded {
         let mut properties = match schema.remove("properties") {
             Some(Value::Object(properties)) => properties,

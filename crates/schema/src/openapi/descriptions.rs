@@ -30,20 +30,24 @@ impl Descriptions {
             .expect("the build script packed text");
         let (all, index) = unpacked.split_once('\u{2}').unwrap_or_default();
         let mut start = 0;
-        let texts = all.split_terminator('\u{1}').map(|text| {
-            let place = start..start + text.len();
-            start = place.end + 1;
-            place
-        });
-        let texts = texts.collect();
+        let texts = all
+            .split_terminator('\u{1}')
+            .map(|text| {
+                let place = start..start + text.len();
+                start = place.end + 1;
+                place
+            })
+            .collect();
         let mut start = all.len() + 1;
-        let types = index.lines().map(|line| {
-            let (name, entries) = line.split_once(' ').unwrap_or((line, ""));
-            let end = start + line.len();
-            start = end + 1;
-            (name.into(), end - entries.len()..end)
-        });
-        let types = types.collect();
+        let types = index
+            .lines()
+            .map(|line| {
+                let (name, entries) = line.split_once(' ').unwrap_or((line, ""));
+                let end = start + line.len();
+                start = end + 1;
+                (name.into(), end - entries.len()..end)
+            })
+            .collect();
         Descriptions { texts, types, unpacked }
     }
 

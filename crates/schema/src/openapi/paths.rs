@@ -238,7 +238,8 @@ impl<'a> Scope<'a> {
         let all = |rest: &str| -> Vec<Operation> {
             methods.iter().map(|method| self.connect(resource, sub, method, rest)).collect()
         };
-        let (plain, with_path) = (all(""), all("WithPath"));
+        let plain = all("");
+        let with_path = all("WithPath");
         self.add(path.clone(), common.clone(), plain);
         if is_proxy {
             common.push(parameters::rest());

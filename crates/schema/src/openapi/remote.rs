@@ -44,7 +44,8 @@ impl RemoteSpec {
             let members = members(part).into_iter().flat_map(Map::iter);
             members.map(|(name, value)| (name.as_str(), value)).collect()
         };
-        let (types, shared) = (index("definitions"), index("parameters"));
+        let types = index("definitions");
+        let shared = index("parameters");
         let mut spec = RemoteSpec { paths, ..RemoteSpec::default() };
         let mut open: Vec<String> = vec![];
         spec.paths.values().for_each(|item| references(item, &mut open));

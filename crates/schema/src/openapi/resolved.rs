@@ -27,14 +27,15 @@ impl OpenApi<'_> {
         let custom = self
             .custom
             .iter()
-            .find(|custom| custom.group == kind.group && custom.version == kind.version);
-        let custom = custom.filter(|custom| custom.serves(&kind.kind));
+            .find(|custom| custom.group == kind.group && custom.version == kind.version)
+            .filter(|custom| custom.serves(&kind.kind));
         let own = custom.map(CustomVersion::types).unwrap_or_default();
         let name = match custom {
             Some(custom) => custom.type_name(&kind.kind),
             None => self.catalogue.types.get(self.catalogue.schema(kind)?.root).name.clone(),
         };
-        let (facts, descriptions) = (Facts::read(), Descriptions::read());
+        let facts = Facts::read();
+        let descriptions = Descriptions::read();
         let schemas =
             Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, GroupVersions::All);
         let mut resolver = Resolver { schemas: &schemas, own: &own, open: vec![] };
@@ -73,8 +74,11 @@ impl Resolver<'_> {
         for (name, value) in schema.iter() {
             let value = match name.as_str() {
                 "properties" => {
-                    let properties = value.as_object().into_iter().flat_map(Map::iter);
-                    let properties = properties.map(|(name, at)| (name.clone(), self.schema(at)));
+                    let properties = value
+                        .as_object()
+                        .into_iter()
+                        .flat_map(Map::iter)
+                        .map(|(name, at)| (name.clone(), self.schema(at)));
                     Value::Object(properties.collect())
                 }
                 "items" | "additionalProperties" => self.schema(value),

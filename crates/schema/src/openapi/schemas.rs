@@ -96,11 +96,14 @@ impl<'a> Schemas<'a> {
         let struct_type = self.catalogue.types.get(id);
         let facts = self.facts.of(name);
         if !struct_type.fields.is_empty() {
-            let properties = struct_type.fields.iter().map(|field| {
-                let facts = facts.map(|facts| facts.member(&field.name)).unwrap_or_default();
-                (field.name.clone(), self.property(name, field, facts))
-            });
-            let mut properties: Map = properties.collect();
+            let mut properties: Map = struct_type
+                .fields
+                .iter()
+                .map(|field| {
+                    let facts = facts.map(|facts| facts.member(&field.name)).unwrap_or_default();
+                    (field.name.clone(), self.property(name, field, facts))
+                })
+                .collect();
             properties.sort();
             out.insert(Str::new_static("properties"), properties);
         }

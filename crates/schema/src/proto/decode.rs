@@ -362,7 +362,8 @@ fn push_entry(entries: &mut Vec<(Str, Value)>, entry: (Str, Value)) {
 
 /// Decodes a message whose JSON form is not an object of its fields.
 fn special_message(shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoError> {
-    let (mut numbers, mut bytes): ([u64; 2], &[u8]) = ([0; 2], &[]);
+    let mut numbers = [0u64; 2];
+    let mut bytes: &[u8] = &[];
     let text_tag = if matches!(shape, Shape::IntOrString) { 3 } else { 1 };
     let takes_numbers =
         matches!(shape, Shape::Time | Shape::MicroTime | Shape::Duration | Shape::IntOrString);

@@ -282,7 +282,8 @@ mod tests {
     fn lengths_of_any_width_are_patched_in() {
         for length in [0, 1, 127, 128, 300, 16_383, 16_384, 2_097_151, 2_097_152] {
             let content: Vec<u8> = (0..length).map(|i| i as u8).collect();
-            let (mut nested, mut plain) = (vec![9], vec![9]);
+            let mut nested = vec![9];
+            let mut plain = vec![9];
             put_nested(3, &mut nested, |out| out.extend_from_slice(&content));
             put_bytes(3, &content, &mut plain);
             assert!(nested == plain, "{length}");

@@ -215,7 +215,8 @@ mod tests {
         for line in include_str!("formats.jsonl").lines() {
             let line = json::parse(line.as_bytes()).expect("a line of JSON").value;
             let text = |name: &str| line.str_at(&[name]).expect("a text");
-            let (format, text) = (text("format"), text("text"));
+            let format = text("format");
+            let text = text("text");
             let accepted = line.get("accepted").and_then(keelson_meta::Value::as_bool);
             assert_eq!(Some(has(format, text).unwrap_or(true)), accepted, "{format} {text:?}");
             count += 1;

@@ -80,8 +80,12 @@ fn non_object_items_of_a_list_map_are_reported() {
 /// Checks the errors of an object; `schema` is that of the whole object.
 fn check_object(schema: &Value, object: Value, expected: &[&str]) {
     let Value::Object(object) = object else { panic!("not an object") };
-    let faults = Structural::read(Some(schema)).for_objects().validate(&object, None);
-    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let faults: Vec<String> = Structural::read(Some(schema))
+        .for_objects()
+        .validate(&object, None)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(faults, expected, "{schema:?}");
 }
 
@@ -285,8 +289,10 @@ fn bounds_of_another_type_are_reported_and_compared_as_floats() {
         )
     };
     let check = |keyword: &str, bound: Value, given: Value, expected: &[&str]| {
-        let schema = [("type", "integer".into()), (keyword, bound)];
-        let schema: Map = schema.into_iter().map(|(key, value)| (Str::from(key), value)).collect();
+        let schema: Map = [("type", "integer".into()), (keyword, bound)]
+            .into_iter()
+            .map(|(key, value)| (Str::from(key), value))
+            .collect();
         check_spec(Value::Object(schema), given, expected);
     };
     let reported = of_type("MultipleOf value");

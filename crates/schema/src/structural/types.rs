@@ -154,7 +154,9 @@ impl StructBuilder {
             AdditionalProperties::None
             | AdditionalProperties::Any
             | AdditionalProperties::Forbidden => {
-                let (value, nullable, default) = (Shape::Json, true, None);
+                let value = Shape::Json;
+                let nullable = true;
+                let default = None;
                 Shape::Map(Box::new(MapShape { value, nullable, default, atomic: node.atomic }))
             }
         }

@@ -269,8 +269,10 @@ impl Node {
                 let is_type = |name: &str| {
                     self.embedded && matches!(name, "apiVersion" | "kind" | "metadata")
                 };
-                let members = map.iter().filter(|(name, _)| !is_type(name));
-                let mut members = members.map(|(name, value)| (self.property(name), value));
+                let mut members = map
+                    .iter()
+                    .filter(|(name, _)| !is_type(name))
+                    .map(|(name, value)| (self.property(name), value));
                 members.any(|(node, value)| match (node, &self.additional) {
                     (Some(node), _) => node.has_unknown(value),
                     (None, AdditionalProperties::Schema(node)) => node.has_unknown(value),
@@ -468,7 +470,8 @@ impl Node {
             }
             (_, item) => item.clone(),
         };
-        let (mut seen, mut reported) = (HashSet::new(), HashSet::new());
+        let mut seen = HashSet::new();
+        let mut reported = HashSet::new();
         for (i, item) in items.iter().enumerate() {
             let key = list_map_key(item);
             let mut text = vec![];
@@ -492,7 +495,8 @@ fn has_members(value: &Value) -> bool {
 /// Validates kind, apiVersion and metadata of an embedded resource.
 pub(super) fn validate_type_meta(map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
     for name in ["apiVersion", "kind"] {
-        let (field, value) = (path.field(name), map.get(name));
+        let field = path.field(name);
+        let value = map.get(name);
         let why = match value.and_then(Value::as_str) {
             None => {
                 errors.push_with(|| FieldError::required(&field, ""));

@@ -73,17 +73,24 @@ fn webhooks(row: &Row<'_>) -> Vec<Value> {
 }
 
 fn policy(row: &Row<'_>, rules: &str) -> Vec<Value> {
-    let kind = row.obj.at(&["spec", "paramKind"]).filter(|kind| !kind.is_null()).map(|kind| {
-        let member = |name| kind.str_at(&[name]).unwrap_or_default();
-        format!("{}/{}", member("apiVersion"), member("kind"))
-    });
-    let kind = kind.unwrap_or_else(|| UNSET.to_owned());
+    let kind = row
+        .obj
+        .at(&["spec", "paramKind"])
+        .filter(|kind| !kind.is_null())
+        .map(|kind| {
+            let member = |name| kind.str_at(&[name]).unwrap_or_default();
+            format!("{}/{}", member("apiVersion"), member("kind"))
+        })
+        .unwrap_or_else(|| UNSET.to_owned());
     vec![row.name(), row.count(&["spec", rules]), kind.into(), row.age()]
 }
 
 fn binding(row: &Row<'_>) -> Vec<Value> {
-    let parameters = row.obj.at(&["spec", "paramRef"]).filter(|p| !p.is_null());
-    let parameters = parameters.map_or_else(|| UNSET.to_owned(), parameter_reference);
+    let parameters = row
+        .obj
+        .at(&["spec", "paramRef"])
+        .filter(|p| !p.is_null())
+        .map_or_else(|| UNSET.to_owned(), parameter_reference);
     vec![row.name(), row.text(&["spec", "policyName"]), parameters.into(), row.age()]
 }
 
@@ -102,8 +109,9 @@ fn parameter_reference(reference: &Value) -> String {
 
 /// Formats a label selector as Go prints the struct, which upstream shows.
 fn go_selector(selector: &Value) -> String {
-    let labels = selector.get("matchLabels").and_then(Value::as_object);
-    let labels: String = labels
+    let labels: String = selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
         .into_iter()
         .flat_map(Map::sorted)
         .map(|(key, value)| format!("{key}: {},", text(value)))

@@ -92,8 +92,7 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
         "pods" => format!("{}/{}", reported("averageValue"), amount(target("averageValue"))),
         "external" | "object" => match target("averageValue") {
             Some(wanted) => {
-                let present = current("averageValue");
-                let present = present.map_or_else(|| UNKNOWN.to_owned(), quantity);
+                let present = current("averageValue").map_or_else(|| UNKNOWN.to_owned(), quantity);
                 format!("{present}/{} (avg)", quantity(wanted))
             }
             None => format!("{}/{}", reported("value"), amount(target("value"))),

@@ -95,11 +95,12 @@ pub(super) static PRINTERS: &[Printer] = &[
 ];
 
 fn resource_quota(row: &Row<'_>) -> Vec<Value> {
-    let (mut requests, mut limits) = (vec![], vec![]);
+    let mut requests = vec![];
+    let mut limits = vec![];
     let hard = row.obj.at(&["status", "hard"]).and_then(Value::as_object);
     for (resource, granted) in hard.into_iter().flat_map(Map::sorted) {
-        let used = row.obj.at(&["status", "used", resource]);
-        let used = used.map_or_else(|| "0".to_owned(), quantity);
+        let used =
+            row.obj.at(&["status", "used", resource]).map_or_else(|| "0".to_owned(), quantity);
         let list = if resource.starts_with("limits.") { &mut limits } else { &mut requests };
         list.push(format!("{resource}: {used}/{}", quantity(granted)));
     }

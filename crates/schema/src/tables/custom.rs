@@ -71,8 +71,8 @@ impl CustomColumns {
         let others = self
             .0
             .iter()
-            .map(|column| Some(cell(&column.kind, &*column.path.first(&obj.root)?, now)));
-        let others = others.map(Option::unwrap_or_default);
+            .map(|column| Some(cell(&column.kind, &*column.path.first(&obj.root)?, now)))
+            .map(Option::unwrap_or_default);
         std::iter::once(name).chain(others).collect()
     }
 }
@@ -127,7 +127,8 @@ mod tests {
         let mut count = 0;
         for line in lines {
             let text = |name: &str| line.str_at(&[name]).expect("a text").to_owned();
-            let (path, kind) = (text("jsonPath"), text("type"));
+            let path = text("jsonPath");
+            let kind = text("type");
             let column = value!({"name": "C", "type": (kind.clone()), "jsonPath": (path.clone())});
             let last = value!({"name": "K", "type": "string", "jsonPath": ".kind"});
             let shown = cells(&obj, &[column, last]);

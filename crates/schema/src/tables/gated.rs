@@ -128,8 +128,8 @@ fn pod_group(row: &Row<'_>) -> Vec<Value> {
 }
 
 fn migration(row: &Row<'_>) -> Vec<Value> {
-    let (resource, group) =
-        (row.str(&["spec", "resource", "resource"]), row.str(&["spec", "resource", "group"]));
+    let resource = row.str(&["spec", "resource", "resource"]);
+    let group = row.str(&["spec", "resource", "group"]);
     let dot = if group.is_empty() { "" } else { "." };
     let status = ["Succeeded", "Failed", "Running"].into_iter().find(|kind| is_true(row, kind));
     vec![row.name(), format!("{resource}{dot}{group}").into(), status.unwrap_or("Unknown").into()]

@@ -221,7 +221,8 @@ impl Filter {
         let Some((operator, right)) = &self.comparison else {
             return Ok(lefts.is_ok_and(|found| !found.is_empty()));
         };
-        let (lefts, rights) = (lefts?, find(vec![Cow::Borrowed(item)], right)?);
+        let lefts = lefts?;
+        let rights = find(vec![Cow::Borrowed(item)], right)?;
         match (lefts.as_slice(), rights.as_slice()) {
             ([], _) => Ok(false),
             ([_], []) => Ok(false),

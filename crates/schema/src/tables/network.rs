@@ -193,8 +193,10 @@ fn endpoint_slice(row: &Row<'_>) -> Vec<Value> {
     };
     let ports: Vec<String> = row.array(&["ports"]).iter().map(port).collect();
     let endpoints = row.array(&["endpoints"]).iter();
-    let addresses = endpoints.flat_map(|endpoint| endpoint.array_at(&["addresses"]));
-    let addresses: Vec<String> = addresses.map(|address| text(address).to_owned()).collect();
+    let addresses: Vec<String> = endpoints
+        .flat_map(|endpoint| endpoint.array_at(&["addresses"]))
+        .map(|address| text(address).to_owned())
+        .collect();
     vec![
         row.name(),
         row.text(&["addressType"]),
@@ -235,13 +237,18 @@ fn hosts(rules: &[Value]) -> String {
 }
 
 fn ingress_class(row: &Row<'_>) -> Vec<Value> {
-    let parameters = row.obj.at(&["spec", "parameters"]).filter(|p| !p.is_null()).map(|p| {
-        let member = |name| p.str_at(&[name]);
-        let group = member("apiGroup").map(|group| format!(".{group}")).unwrap_or_default();
-        let (kind, name) = (member("kind").unwrap_or_default(), member("name").unwrap_or_default());
-        format!("{kind}{group}/{name}")
-    });
-    let parameters = parameters.unwrap_or_else(|| NONE.to_owned());
+    let parameters = row
+        .obj
+        .at(&["spec", "parameters"])
+        .filter(|p| !p.is_null())
+        .map(|p| {
+            let member = |name| p.str_at(&[name]);
+            let group = member("apiGroup").map(|group| format!(".{group}")).unwrap_or_default();
+            let kind = member("kind").unwrap_or_default();
+            let name = member("name").unwrap_or_default();
+            format!("{kind}{group}/{name}")
+        })
+        .unwrap_or_else(|| NONE.to_owned());
     vec![row.name(), row.text(&["spec", "controller"]), parameters.into(), row.age()]
 }
 

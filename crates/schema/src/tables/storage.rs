@@ -137,7 +137,8 @@ pub(super) static PRINTERS: &[Printer] = &[
             AGE,
         ],
         cells: |row| {
-            let (node, driver) = (row.text(&["spec", "nodeName"]), row.text(&["spec", "driver"]));
+            let node = row.text(&["spec", "nodeName"]);
+            let driver = row.text(&["spec", "driver"]);
             vec![row.name(), node, driver, row.text(&["spec", "pool", "name"]), row.age()]
         },
     },
@@ -235,8 +236,11 @@ fn attachment(row: &Row<'_>) -> Vec<Value> {
 
 fn driver(row: &Row<'_>) -> Vec<Value> {
     let flag = |name, missing: bool| row.flag(&["spec", name]).unwrap_or(missing).into();
-    let tokens = row.obj.at(&["spec", "tokenRequests"]).and_then(Value::as_array);
-    let tokens = tokens.map_or_else(|| UNSET.to_owned(), |all| join(members(all, "audience")));
+    let tokens = row
+        .obj
+        .at(&["spec", "tokenRequests"])
+        .and_then(Value::as_array)
+        .map_or_else(|| UNSET.to_owned(), |all| join(members(all, "audience")));
     let modes = join(row.array(&["spec", "volumeLifecycleModes"]).iter().map(text));
     vec![
         row.name(),

@@ -133,7 +133,9 @@ fn recorded_tables_are_reproduced() {
     let paths = ["reference/discovery-aggregated-all.json", "conformance/transcripts"];
     let [Some(discovery), Some(transcripts)] = paths.map(reference_data) else { return };
     let kinds = Kinds::read(&discovery);
-    let (mut tables, mut compared, mut wrong) = (0, 0, vec![]);
+    let mut tables = 0;
+    let mut compared = 0;
+    let mut wrong = vec![];
     for path in json_files(&transcripts) {
         let transcript = read(&path);
         let mut world = World::default();
@@ -313,19 +315,24 @@ impl World {
         printer: &Printer,
     ) -> Vec<(String, String, String)> {
         let prefix = format!("{collection}/");
-        let known = self.0.iter().filter(|(key, object)| {
-            key.strip_prefix(&prefix).is_some_and(|rest| !rest.contains('/'))
-                && name.is_none_or(|name| object.name() == name)
-        });
-        let mut known: Vec<&Object> = known.map(|(_, object)| object).collect();
+        let mut known: Vec<&Object> = self
+            .0
+            .iter()
+            .filter(|(key, object)| {
+                key.strip_prefix(&prefix).is_some_and(|rest| !rest.contains('/'))
+                    && name.is_none_or(|name| object.name() == name)
+            })
+            .map(|(_, object)| object)
+            .collect();
         known.sort_by(|a, b| a.name().cmp(b.name()));
         let now = Timestamp::parse(NOW).expect("the constant is a time");
         let mut found = vec![];
         for (index, obj) in known.into_iter().enumerate() {
             let cells = printer.cells(obj, now);
             for (at, (cell, column)) in cells.iter().zip(printer.columns()).enumerate() {
-                let recorded = body.get(&format!("rows.{index}.cells.{at}"));
-                let recorded = recorded.filter(|_| !needs_server(printer.kind, column.name));
+                let recorded = body
+                    .get(&format!("rows.{index}.cells.{at}"))
+                    .filter(|_| !needs_server(printer.kind, column.name));
                 let place = || format!("{} {} {}", printer.kind, obj.name(), column.name);
                 found.extend(recorded.map(|r| (place(), cell_text(cell), cell_text(r))));
             }

@@ -293,14 +293,17 @@ fn cron_job(row: &Row<'_>) -> Vec<Value> {
 fn controller_revision(row: &Row<'_>) -> Vec<Value> {
     let owners = row.array(&["metadata", "ownerReferences"]);
     let is_controller = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
-    let controller = owners.iter().find(is_controller).map(|owner| {
-        let member = |name| owner.str_at(&[name]).unwrap_or_default();
-        let gv = GroupVersion::parse(member("apiVersion")).unwrap_or_default();
-        let dot = if gv.group.is_empty() { "" } else { "." };
-        let kind = format!("{}{dot}{}", member("kind"), gv.group).to_lowercase();
-        format!("{kind}/{}", member("name"))
-    });
-    let controller = controller.unwrap_or_else(|| NONE.to_owned());
+    let controller = owners
+        .iter()
+        .find(is_controller)
+        .map(|owner| {
+            let member = |name| owner.str_at(&[name]).unwrap_or_default();
+            let gv = GroupVersion::parse(member("apiVersion")).unwrap_or_default();
+            let dot = if gv.group.is_empty() { "" } else { "." };
+            let kind = format!("{}{dot}{}", member("kind"), gv.group).to_lowercase();
+            format!("{kind}/{}", member("name"))
+        })
+        .unwrap_or_else(|| NONE.to_owned());
     vec![row.name(), controller.into(), row.int(&["revision"]), row.age()]
 }
 

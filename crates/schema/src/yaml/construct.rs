@@ -328,7 +328,8 @@ impl Constructor<'_> {
             if self.duplicates.len() == DUPLICATES_MAX || room == 0 {
                 return;
             }
-            let (name, facts) = (&entries[at].0, facts[at]);
+            let name = &entries[at].0;
+            let facts = facts[at];
             let key = if facts.kind == KeyKind::Text { quote(name) } else { name.to_string() };
             self.duplicate_bytes += key.len();
             let line = facts.line as usize + 1;

@@ -26,7 +26,8 @@ enum GoValue<'a> {
 pub(super) fn invalid_key(document: &Document<'_>) -> Result<Option<String>, YamlError> {
     Ok(first_invalid_key(&read(document, 0)?).map(|(key, value)| {
         let kind = if *key == GoValue::Scalar(Scalar::Null) { "%!s(<nil>)" } else { "uint64" };
-        let (key, value) = (shown(key), shown(value));
+        let key = shown(key);
+        let value = shown(value);
         format!("unsupported map key of type: {kind}, key: {key}, value: {value}")
     }))
 }

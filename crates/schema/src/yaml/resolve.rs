@@ -44,7 +44,8 @@ pub(super) fn resolve(text: &str, tag: Tag, is_implicit: bool) -> Result<Scalar<
         (Tag::Float, Scalar::Int(number)) => Ok(Scalar::Float(number as f64)),
         (tag, resolved) if tag == found => Ok(resolved),
         (tag, _) => {
-            let (found, wanted) = (short_name(found), short_name(tag));
+            let found = short_name(found);
+            let wanted = short_name(tag);
             Err(YamlError::Tag { found, text: text.to_owned(), wanted })
         }
     }

@@ -219,7 +219,8 @@ fn the_index_names_each_document_and_a_hash_of_what_is_served() {
         let url = &index["paths"]["apis/apps/v1"]["serverRelativeURL"];
         url.as_str().expect("the url is text").to_owned()
     };
-    let (all, few) = (index(&everything), index(&some));
+    let all = index(&everything);
+    let few = index(&some);
     let hash = all.strip_prefix("/openapi/v3/apis/apps/v1?hash=").expect("the url has a hash");
     assert!(hash.len() == 128 && hash.bytes().all(|b| b"0123456789ABCDEF".contains(&b)), "{hash}");
     assert_eq!(all, index(&everything));

@@ -42,7 +42,8 @@ fn compact(bytes: &[u8], format: Format) -> Vec<u8> {
         return bytes.to_vec();
     }
     let mut out = vec![];
-    let (mut in_string, mut escaped) = (false, false);
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in bytes {
         if in_string || !byte.is_ascii_whitespace() {
             out.push(*byte);
@@ -129,7 +130,8 @@ fn check_frame(folder: &Path, stem: &str, schema: &Schema) -> Result<usize, Stri
     if obj.root != json.as_object().cloned().unwrap_or_default() || json != yaml {
         return Err(format!("the forms differ: {obj:?}\n{json:?}\n{yaml:?}"));
     }
-    let (mut object, mut frame) = (vec![], vec![]);
+    let mut object = vec![];
+    let mut frame = vec![];
     json::write_value(obj.get("object").unwrap_or(&Value::Null), &mut object);
     proto::encode_watch_frame(obj.str_at(&["type"]), &object, &mut frame);
     // The length precedes the message.
@@ -140,7 +142,8 @@ fn check_frame(folder: &Path, stem: &str, schema: &Schema) -> Result<usize, Stri
 }
 
 fn difference(schema: &Schema, left: &Object, right: &Object) -> String {
-    let (left, right) = (encode(schema, left, Format::Json), encode(schema, right, Format::Json));
+    let left = encode(schema, left, Format::Json);
+    let right = encode(schema, right, Format::Json);
     let at = left.iter().zip(&right).take_while(|(a, b)| a == b).count();
     let shown = |bytes: &[u8]| {
         let from = at.saturating_sub(60);
@@ -177,7 +180,8 @@ fn compact_managed_fields_stay_text() {
         let obj = value!({"metadata": {"managedFields": [{"fieldsV1": (fields)}]}});
         Object::from_value(obj).expect("a map")
     };
-    let (text, tree) = (of(Value::Raw(usual.into())), of(json::parse_raw(fields(usual))));
+    let text = of(Value::Raw(usual.into()));
+    let tree = of(json::parse_raw(fields(usual)));
     for format in [Format::Json, Format::Yaml, Format::Protobuf, Format::Cbor] {
         assert_eq!(encode(&schema, &text, format), encode(&schema, &tree, format), "{format:?}");
     }

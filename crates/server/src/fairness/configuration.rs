@@ -68,8 +68,11 @@ impl Fairness {
         let old = self.table.load_full();
         let mut levels: Vec<_> = specs.iter().map(|spec| self.level(&old, spec, &specs)).collect();
         levels.extend(old.levels.iter().filter(|level| outlives(level, &specs)).cloned());
-        let flows = schemas.into_iter().filter_map(|schema| flow(&old, schema, &levels, &specs));
-        let flows = flows.map(Arc::new).collect();
+        let flows = schemas
+            .into_iter()
+            .filter_map(|schema| flow(&old, schema, &levels, &specs))
+            .map(Arc::new)
+            .collect();
         self.table.store(Arc::new(Table { flows, levels }));
         // New levels have no demand yet: they get their part at once.
         self.divide_by(|level| level.last_period());
@@ -116,7 +119,8 @@ impl Fairness {
         let table = self.table.load_full();
         if table.levels.iter().any(|level| level.has_ended()) {
             let levels = table.levels.iter().filter(|level| !level.has_ended());
-            let (flows, levels) = (table.flows.clone(), levels.cloned().collect());
+            let flows = table.flows.clone();
+            let levels = levels.cloned().collect();
             self.table.store(Arc::new(Table { flows, levels }));
         }
     }
@@ -130,7 +134,8 @@ impl Fairness {
                 let mut state = shared.lock();
                 let period = period(&mut state.level);
                 let is_exempt = state.spec.shape == Shape::Exempt;
-                let (highest, smoothed) = (period.highest, period.smoothed);
+                let highest = period.highest;
+                let smoothed = period.smoothed;
                 let claim = Claim::new(state.limits, highest, smoothed, is_exempt);
                 state.target = claim.target;
                 claim

@@ -103,7 +103,9 @@ pub(super) fn arrive(
             flow.metrics.queued(work.width(), is_read);
             // The level has called the closure, because the request waits.
             let receiver = receiver.unwrap_or_else(|| oneshot::channel().1);
-            let (flow, seats, since) = (flow.clone(), work.width(), now);
+            let flow = flow.clone();
+            let seats = work.width();
+            let since = now;
             let is_done = false;
             Ok(Entered::Queued(Queued { flow, ticket, seats, is_read, since, receiver, is_done }))
         }
@@ -197,7 +199,8 @@ impl Drop for FairSeat {
 impl FairSeat {
     /// Returns the seats after a while, in which watchers get the event of the request.
     fn hold(&self, held: Duration) {
-        let (level, seat) = (self.flow.level.clone(), self.seat);
+        let level = self.flow.level.clone();
+        let seat = self.seat;
         let release = move || {
             let now = level.now();
             level.lock().level.release(now, &seat);

@@ -39,8 +39,13 @@ pub(crate) fn estimate(
     if flow.request_seats_max == 1 || stored.is_empty() {
         return Work::ONE;
     }
-    let limit = query.number("limit").ok().flatten().and_then(|limit| usize::try_from(limit).ok());
-    let limit = limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    let limit = query
+        .number("limit")
+        .ok()
+        .flatten()
+        .and_then(|limit| usize::try_from(limit).ok())
+        .filter(|limit| *limit > 0)
+        .unwrap_or(usize::MAX);
     let prefix = match &route.namespace {
         Some(namespace) => format!("{namespace}/"),
         None => String::new(),

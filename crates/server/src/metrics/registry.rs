@@ -8,7 +8,8 @@ use keelson_registry::Registry;
 pub(super) fn write(registry: &Registry, built: &VersionInfo, out: &mut Exposition) {
     let version = built.git_version.as_str();
     let mut parts = version.trim_start_matches('v').split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let major = parts.next().unwrap_or_default();
+    let minor = parts.next().unwrap_or_default();
     let platform = format!("{}/{}", std::env::consts::OS, architecture());
     let commit = built.git_commit.as_str();
     let values = ["", &built.build, commit, "clean", version, "", major, minor, &platform];

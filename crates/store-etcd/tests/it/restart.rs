@@ -22,7 +22,9 @@ const WRITES_BETWEEN: usize = 150;
 /// Counts a key up until told to stop; answers with the acknowledged values and their revisions.
 async fn count(store: Arc<EtcdStore>, key: String, stop: Arc<AtomicBool>) -> Vec<(u64, Revision)> {
     let key = Bytes::from(key);
-    let (mut acknowledged, mut modified, mut value) = (Vec::new(), Revision(0), 0);
+    let mut acknowledged = Vec::new();
+    let mut modified = Revision(0);
+    let mut value = 0;
     while !stop.load(Ordering::Relaxed) {
         let put = Op::Put { key: key.clone(), value: (value + 1).to_string().into(), lease: None };
         let compare = vec![Compare { key: key.clone(), modified }];

@@ -14,7 +14,8 @@ const IMPATIENT: Duration = Duration::from_millis(1);
 #[tokio::test]
 async fn a_write_through_one_store_is_read_and_watched_through_another() {
     let Some(etcd) = etcd().await else { return };
-    let (one, other) = (open(&etcd, "same").await, open(&etcd, "same").await);
+    let one = open(&etcd, "same").await;
+    let other = open(&etcd, "same").await;
     let mut watch = other.watch(Bytes::new(), other.revision()).unwrap();
     let at = put(&*one, "a", "1").await;
     assert_eq!(other.latest().await.unwrap(), at);
@@ -41,7 +42,8 @@ async fn a_watch_keeps_up_with_writes_outside_of_its_folder() {
 #[tokio::test]
 async fn one_of_several_compactors_compacts_and_the_others_learn_of_it() {
     let Some(etcd) = etcd().await else { return };
-    let (one, other) = (open(&etcd, "same").await, open(&etcd, "same").await);
+    let one = open(&etcd, "same").await;
+    let other = open(&etcd, "same").await;
     let old = put(&*one, "a", "1").await;
     put(&*one, "a", "2").await;
     let mut first = Compactor::new(one.clone());
@@ -65,7 +67,8 @@ async fn one_of_several_compactors_compacts_and_the_others_learn_of_it() {
 #[tokio::test]
 async fn a_watch_that_compaction_has_passed_ends() {
     let Some(etcd) = etcd().await else { return };
-    let (one, other) = (open(&etcd, "same").await, open(&etcd, "same").await);
+    let one = open(&etcd, "same").await;
+    let other = open(&etcd, "same").await;
     let start = put(&*one, "a", "1").await;
     put(&*one, "b", "1").await;
     let last = delete(&*one, "b").await;

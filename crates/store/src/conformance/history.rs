@@ -93,7 +93,8 @@ async fn a_transaction_is_never_split(store: Arc<dyn Store>) {
         last = commit(&*store, Txn { compare: vec![], ops: ops.collect() }).await;
     }
     let mut watch = watch(&*store, "", start);
-    let (mut total, mut through) = (0, start);
+    let mut total = 0;
+    let mut through = start;
     while through < last {
         let batch = watch.next().await.unwrap();
         assert!(batch.events.iter().all(|event| event.revision > through));

@@ -39,7 +39,8 @@ async fn a_range_is_ordered_and_half_open(store: Arc<dyn Store>) {
         ("d", "a", 0, &[], false),
     ];
     for (start, end, limit, keys, more) in checks {
-        let (first, last) = (start.to_owned().into(), end.to_owned().into());
+        let first = start.to_owned().into();
+        let last = end.to_owned().into();
         let query = Range { start: first, end: last, limit, at: None };
         let page = store.range(query).await.unwrap();
         let shown: Vec<_> = page.items.iter().map(show).collect();

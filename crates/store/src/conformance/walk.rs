@@ -45,7 +45,8 @@ impl Walk {
     /// Creates a walk, reproducible by its seed. The store must have no keys.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let (rng, model) = (Rng(seed), Model::new());
+        let rng = Rng(seed);
+        let model = Model::new();
         Self { seed, rng, model, pairs: BTreeMap::new(), step: 0 }
     }
 
@@ -78,7 +79,8 @@ impl Walk {
     }
 
     fn key(&mut self) -> Bytes {
-        let (folder, name) = (self.rng.below(3), self.rng.below(8));
+        let folder = self.rng.below(3);
+        let name = self.rng.below(8);
         format!("{}/{name}", ["a", "ab", "b"][folder as usize]).into()
     }
 
@@ -95,7 +97,8 @@ impl Walk {
     }
 
     async fn txn(&mut self, store: &dyn Store) {
-        let (mut ours, mut theirs) = (Txn::default(), Txn::default());
+        let mut ours = Txn::default();
+        let mut theirs = Txn::default();
         for _ in 0..self.rng.below(3) {
             let key = self.key();
             let current =
@@ -163,7 +166,8 @@ impl Walk {
 
     async fn load(&mut self, store: &dyn Store) {
         let prefix = self.prefix();
-        let (mut expected, mut got) = (BTreeMap::new(), Vec::new());
+        let mut expected = BTreeMap::new();
+        let mut got = Vec::new();
         let mut keep = |kv: KeyValue| {
             expected.insert(kv.key.clone(), kv);
         };
@@ -176,7 +180,8 @@ impl Walk {
     }
 
     async fn watch(&mut self, store: &dyn Store) {
-        let (prefix, after) = (self.prefix(), self.past());
+        let prefix = self.prefix();
+        let after = self.past();
         let opened = store.watch(prefix.clone(), self.paired(after));
         let Ok(mut ours) = self.model.watch(prefix, after) else {
             assert!(opened.is_err(), "{} watch after {after}", self.at());
@@ -202,12 +207,14 @@ impl Walk {
     }
 
     fn translate(&self, kv: KeyValue) -> KeyValue {
-        let (created, modified) = (self.paired(kv.created), self.paired(kv.modified));
+        let created = self.paired(kv.created);
+        let modified = self.paired(kv.modified);
         KeyValue { created, modified, ..kv }
     }
 
     fn translate_event(&self, event: Event) -> Event {
-        let (created, revision) = (self.paired(event.created), self.paired(event.revision));
+        let created = self.paired(event.created);
+        let revision = self.paired(event.revision);
         Event { created, revision, ..event }
     }
 }

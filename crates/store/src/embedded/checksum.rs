@@ -38,7 +38,8 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_changes_the_checksum() {
-        let (id, value) = ([7; 12], b"a value".to_vec());
+        let id = [7; 12];
+        let value = b"a value".to_vec();
         let whole = of_value(&id, &value);
         for bit in 0..value.len() * 8 {
             let mut flipped = value.clone();

@@ -487,7 +487,8 @@ impl Committer {
         self.shared.fail(source.clone());
         // The copy may be what filled the disk.
         self.rewrite = None;
-        let (delay, next_try) = (RECOVER_DELAY, Instant::now() + RECOVER_DELAY);
+        let delay = RECOVER_DELAY;
+        let next_try = Instant::now() + RECOVER_DELAY;
         self.failure = Some(DiskFailure { source, undo, delay, next_try });
     }
 

@@ -36,15 +36,17 @@ impl FileCopy {
         files.create_new().map_err(io_error)?;
         let is_current = Arc::new(AtomicBool::new(false));
         let file = WriteBehind::new({
-            let (files, is_current) = (Arc::clone(files), Arc::clone(&is_current));
+            let files = Arc::clone(files);
+            let is_current = Arc::clone(&is_current);
             move || {
                 let is_current = is_current.load(Ordering::Acquire);
                 files.open(if is_current { FileRole::Current } else { FileRole::New })
             }
-        });
-        let file = file.map_err(io_error)?;
+        })
+        .map_err(io_error)?;
         let database = builder().create_with_backend(file.clone()).map_err(redb_error)?;
-        let (files, database) = (Arc::clone(files), Arc::new(OpenDatabase::new(database)));
+        let files = Arc::clone(files);
+        let database = Arc::new(OpenDatabase::new(database));
         Ok(Self { files, database, file, is_current, bytes: 0 })
     }
 
@@ -68,7 +70,8 @@ impl FileCopy {
         let range = (Bound::Included(encode(start)), end);
         let mut from_values = ValueReader::new(&from_parts, encode(start))?;
         self.step(|txn| {
-            let (mut step, mut next) = (0, None);
+            let mut step = 0;
+            let mut next = None;
             let mut heads = txn.open_table(HEADS).map_err(redb_error)?;
             let mut parts = txn.open_table(PARTS).map_err(redb_error)?;
             for row in from_heads.range::<Id>(range).map_err(redb_error)? {

@@ -148,7 +148,8 @@ pub(super) fn lock_existing(dir: &Path) -> Result<File, OpenError> {
         return Err(OpenError::Absent { dir: dir.to_owned() });
     }
     let lock = File::open(dir.join(LOCK_FILE)).map_err(|source| {
-        let (dir, step) = (dir.to_owned(), "lock");
+        let dir = dir.to_owned();
+        let step = "lock";
         OpenError::Directory { dir, step, source }
     })?;
     try_lock(dir, &lock)?;

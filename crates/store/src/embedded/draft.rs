@@ -36,7 +36,8 @@ impl Draft<'_, '_> {
         group: &mut Group<'_>,
         decide: impl FnOnce(&mut Draft<'_, '_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (begin, before) = (group.records.len(), group.newest);
+        let begin = group.records.len();
+        let before = group.newest;
         let result = decide(&mut Draft { group, begin, before });
         if result.is_err() {
             group.truncate(begin, before);

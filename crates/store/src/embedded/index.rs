@@ -68,7 +68,8 @@ impl Index {
             }
             return;
         };
-        let (last, id) = (older.id(), version.id());
+        let last = older.id();
+        let id = version.id();
         assert!(last < id, "a version went back: {id:?} after {last:?}");
         match self.history.get_mut(key) {
             Some(history) => history.push(older),

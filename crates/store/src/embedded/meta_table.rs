@@ -50,7 +50,8 @@ pub(super) fn read_format_of(database: &Database) -> Result<RowsFormat, DiskErro
 pub(super) fn floor_of(database: &Database) -> Result<Revision, DiskError> {
     let reading = database.begin_read().map_err(redb_error)?;
     let meta = reading.open_table(META).map_err(redb_error)?;
-    let (floor, sum) = (read(&meta, FLOOR)?, read(&meta, FLOOR_SUM)?);
+    let floor = read(&meta, FLOOR)?;
+    let sum = read(&meta, FLOOR_SUM)?;
     match floor {
         Some(floor) if sum == Some(checksum::of_floor(floor)) => Ok(Revision(floor)),
         _ => Err(io_error(std::io::Error::other("the floor of the history fails its checksum"))),

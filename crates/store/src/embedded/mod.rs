@@ -152,15 +152,16 @@ impl Embedded {
         dir: PathBuf,
         make_placeholder: Option<MakePlaceholder>,
     ) -> Result<Arc<Self>, OpenError> {
-        let loaded = Shared::load(disk, make_placeholder);
-        let loaded = loaded.map_err(|source| OpenError::Records { dir, source })?;
+        let loaded = Shared::load(disk, make_placeholder)
+            .map_err(|source| OpenError::Records { dir, source })?;
         let Loaded { shared, bytes, leases } = loaded;
         let shared = Arc::new(shared);
         let (commands, receiver) = mpsc::channel();
         let committer = Committer::new(Arc::clone(&shared), receiver, bytes, leases);
-        let thread = std::thread::Builder::new().name("store-commit".to_owned());
-        let thread = thread.spawn(move || committer.run_guarded());
-        let thread = thread.map_err(|source| OpenError::Thread { source })?;
+        let thread = std::thread::Builder::new()
+            .name("store-commit".to_owned())
+            .spawn(move || committer.run_guarded())
+            .map_err(|source| OpenError::Thread { source })?;
         let queue = Arc::new(Semaphore::new(QUEUE_KILOBYTES_MAX));
         Ok(Arc::new(Self { shared, commands, queue, thread: Mutex::new(Some(thread)) }))
     }
@@ -244,8 +245,7 @@ impl Embedded {
     async fn send_txn(&self, work: Work, bytes: usize) -> Result<(), WriteError> {
         let kilobytes = 1 + (bytes >> 10) as u32;
         let queue = Arc::clone(&self.queue);
-        let permit = queue.acquire_many_owned(kilobytes).await;
-        let permit = permit.map_err(|_| WriteError::Closed)?;
+        let permit = queue.acquire_many_owned(kilobytes).await.map_err(|_| WriteError::Closed)?;
         let command = Command::Txn(TxnCommand { work, permit });
         self.commands.send(command).map_err(|_| self.commit_thread_error())
     }
@@ -255,8 +255,8 @@ impl Embedded {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, WriteError>>, OwnedSemaphorePermit) -> Command,
     ) -> Result<T, WriteError> {
-        let permit = Arc::clone(&self.queue).acquire_owned().await;
-        let permit = permit.map_err(|_| WriteError::Closed)?;
+        let permit =
+            Arc::clone(&self.queue).acquire_owned().await.map_err(|_| WriteError::Closed)?;
         let (reply, replied) = oneshot::channel();
         self.commands.send(command(reply, permit)).map_err(|_| self.commit_thread_error())?;
         replied.await.map_err(|_| self.commit_thread_error())?
@@ -326,7 +326,8 @@ impl Store for Embedded {
             return Err(WatchError::Compacted { asked: after, floor });
         }
         let slot = self.shared.watches.acquire()?;
-        let (shared, newest_changed) = (Arc::downgrade(&self.shared), self.shared.newest_changed());
+        let shared = Arc::downgrade(&self.shared);
+        let newest_changed = self.shared.newest_changed();
         Ok(Box::new(EmbeddedWatch { shared, newest_changed, prefix, after, _slot: slot }))
     }
 

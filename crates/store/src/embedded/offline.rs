@@ -64,8 +64,8 @@ impl Offline {
     /// Locks an existing data directory and opens it.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let lock = directory::lock_existing(dir)?;
-        let disk = RedbDisk::open_read_only(&dir.join(RECORDS_FILE), lock);
-        let disk = disk.map_err(|source| OpenError::Records { dir: dir.to_owned(), source })?;
+        let disk = RedbDisk::open_read_only(&dir.join(RECORDS_FILE), lock)
+            .map_err(|source| OpenError::Records { dir: dir.to_owned(), source })?;
         Ok(Self { dir: dir.to_owned(), disk })
     }
 
@@ -208,7 +208,8 @@ pub fn remove_damaged(
     let found = disk.audit(&mut |item| {
         let (id, removed) = match item {
             AuditItem::Damage { damage, key } => {
-                let (revision, why) = (damage.id.revision, damage.to_string());
+                let revision = damage.id.revision;
+                let why = damage.to_string();
                 (damage.id, Some(Removed { key, revision, why, value: None }))
             }
             AuditItem::Record(Record { head, .. }) if head.is_delete => (head.id, None),
@@ -304,7 +305,8 @@ fn fill<R: Read>(
     }
     let lock = lock.try_clone().map_err(|source| RestoreError::Place { source })?;
     let disk = RedbDisk::open(&path, lock, &|| Ok(())).map_err(failed)?;
-    let (mut records, mut bytes) = (Vec::new(), 0);
+    let mut records = Vec::new();
+    let mut bytes = 0;
     let mut next = RecordId::first(Revision(0));
     while let Some(kv) = backup.next_key().map_err(RestoreError::Backup)? {
         // The index in the transaction is new; only the order matters.
@@ -313,7 +315,8 @@ fn fill<R: Read>(
         next = RecordId { index: id.index + 1, ..id };
         bytes += kv.key.len() + kv.value.len();
         let value_bytes = kv.value.len() as u32;
-        let (created, expires) = (kv.created, None);
+        let created = kv.created;
+        let expires = None;
         let head = Head { id, key: kv.key, created, is_delete: false, value_bytes, expires };
         records.push(Record { head, value: kv.value });
         if bytes >= RESTORE_BYTES {

@@ -124,8 +124,11 @@ impl RedbDisk {
     /// Verifies the checksum of every page. Returns `false` if pages are inconsistent.
     pub(super) fn check_pages(&mut self) -> Result<bool, DiskError> {
         let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let database = current.database.as_mut().and_then(Arc::get_mut);
-        let database = database.ok_or_else(|| redb_error(StorageError::DatabaseClosed))?;
+        let database = current
+            .database
+            .as_mut()
+            .and_then(Arc::get_mut)
+            .ok_or_else(|| redb_error(StorageError::DatabaseClosed))?;
         catch_panic(|| database.check_integrity().map_err(redb_error))
     }
 
@@ -179,8 +182,8 @@ impl RedbDisk {
         let file = WriteBehind::new({
             let files = Arc::clone(&files);
             move || files.open(FileRole::Current)
-        });
-        let file = file.map_err(io_error)?;
+        })
+        .map_err(io_error)?;
         let database = builder().create_with_backend(file.clone()).map_err(redb_error)?;
         // Repairs done by the open must be on the disk before anything depends on them.
         file.check()?;
@@ -419,7 +422,8 @@ impl Disk for RedbDisk {
         if !self.with(|database| copy.is_complete(database))? {
             return Err(io_error(io::Error::other("the copy has not all records")));
         }
-        let (bytes, before) = (copy.bytes(), self.files.size().unwrap_or_default());
+        let bytes = copy.bytes();
+        let before = self.files.size().unwrap_or_default();
         let (database, file) = copy.promote()?;
         // Nothing is written until the rename is durable: until then both files have all records.
         self.is_rename_unsynced.store(true, Ordering::Release);
@@ -503,7 +507,8 @@ mod tests {
 
     impl Files for BlockingFiles {
         fn open(&self, role: FileRole) -> io::Result<Arc<dyn StorageBackend>> {
-            let (file, gate) = (self.disk.open(role)?, Arc::clone(&self.gate));
+            let file = self.disk.open(role)?;
+            let gate = Arc::clone(&self.gate);
             Ok(Arc::new(BlockingFile { file, gate }))
         }
 
@@ -560,9 +565,12 @@ mod tests {
     }
 
     fn record(revision: u64) -> Record {
-        let (id, key) = (RecordId::first(Revision(revision)), revision.to_string().into());
+        let id = RecordId::first(Revision(revision));
+        let key = revision.to_string().into();
         let value_bytes = VALUE_BYTES as u32;
-        let (created, is_delete, expires) = (id.revision, false, None);
+        let created = id.revision;
+        let is_delete = false;
+        let expires = None;
         let head = Head { id, key, created, is_delete, value_bytes, expires };
         Record { head, value: vec![revision as u8; VALUE_BYTES].into() }
     }
@@ -577,7 +585,8 @@ mod tests {
         open().commit(&records, None).expect("commit");
         let store = open();
         let read = |n: usize| store.value(records[n].head.id);
-        let ((started, has_started), (release, released)) = (channel(), channel());
+        let (started, has_started) = channel();
+        let (release, released) = channel();
         thread::scope(|scope| {
             // A failing test drops it too, which releases the read.
             let release = release;

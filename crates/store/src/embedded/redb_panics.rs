@@ -30,8 +30,11 @@ pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T, DiskError>) -> Res
 
 /// Returns the first line of a panic message.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
 }
 

@@ -38,7 +38,8 @@ impl Rewrite {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("store-copy".to_owned());
         let spawned = thread.spawn({
-            let (shared, is_cancelled) = (Arc::clone(shared), Arc::clone(&is_cancelled));
+            let shared = Arc::clone(shared);
+            let is_cancelled = Arc::clone(&is_cancelled);
             move || copy(&shared, &is_cancelled)
         });
         match spawned {

@@ -116,7 +116,8 @@ pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, Damage> {
 pub(super) fn read_head(id: RecordId, row: &[u8]) -> Option<Head> {
     let (kind, row) = row.split_first()?;
     let (created, row) = row.split_first_chunk()?;
-    let (created, is_delete) = (Revision(u64::from_be_bytes(*created)), *kind == KIND_DELETE);
+    let created = Revision(u64::from_be_bytes(*created));
+    let is_delete = *kind == KIND_DELETE;
     let (value_bytes, row) = match *kind {
         KIND_PUT | KIND_PUT_WITH_LEASE => {
             let (bytes, row) = row.split_first_chunk()?;
@@ -217,7 +218,9 @@ pub(super) fn remove_parts(
 
 /// Returns the lengths of the parts of a value; at least one.
 fn part_lengths(bytes: usize) -> impl Iterator<Item = usize> {
-    let (mut rest, mut even, mut is_first) = (bytes, None, true);
+    let mut rest = bytes;
+    let mut even = None;
+    let mut is_first = true;
     std::iter::from_fn(move || {
         if rest == 0 && !is_first {
             return None;

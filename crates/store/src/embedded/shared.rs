@@ -95,9 +95,12 @@ impl Shared {
         make_placeholder: Option<MakePlaceholder>,
     ) -> Result<Loaded, DiskError> {
         let floor = disk.floor()?;
-        let (mut index, mut leases) = (Index::default(), Leases::default());
-        let (mut newest, mut bytes) = (floor, 0);
-        let (mut last, mut disorder) = (None, None);
+        let mut index = Index::default();
+        let mut leases = Leases::default();
+        let mut newest = floor;
+        let mut bytes = 0;
+        let mut last = None;
+        let mut disorder = None;
         disk.heads(RecordId::first(Revision(0)), &mut |head| {
             if last.replace(head.id) >= Some(head.id) {
                 disorder = Some(Damage { id: head.id, what: Damage::HEAD_ORDER });
@@ -212,7 +215,8 @@ impl Shared {
     /// steps.
     pub(super) async fn count(&self, range: &Range) -> Result<(u64, Revision), ReadError> {
         let pin = self.pin_revision(range.at)?;
-        let (mut count, mut start) = (0, range.start.clone());
+        let mut count = 0;
+        let mut start = range.start.clone();
         loop {
             let (found, next) = self.count_step(&start, &range.end, pin.at);
             count += found as u64;
@@ -344,7 +348,8 @@ impl Shared {
         after: Revision,
     ) -> Result<Option<Batch>, WatchError> {
         let state = self.read();
-        let (newest, floor) = (state.newest, state.floor);
+        let newest = state.newest;
+        let floor = state.floor;
         if after < floor {
             return Err(WatchError::Compacted { asked: after, floor });
         }
@@ -364,7 +369,9 @@ impl Shared {
     /// Reads the next batch of a watch from the disk.
     fn scan(&self, prefix: &[u8], after: Revision, newest: Revision) -> Result<Batch, DiskError> {
         let mut builder = BatchBuilder::new(prefix);
-        let (mut scanned, mut reached, mut broken) = (0, newest, Ok(()));
+        let mut scanned = 0;
+        let mut reached = newest;
+        let mut broken = Ok(());
         self.disk.records(RecordId::first(after.next()), &mut |record| {
             let StoredRecord { head, value } = record;
             let revision = head.id.revision;
@@ -408,7 +415,8 @@ impl Shared {
 
     /// Returns the live keys under a prefix.
     pub(super) fn live_keys(&self, prefix: &[u8]) -> Vec<Bytes> {
-        let (state, end) = (self.read(), prefix_end(prefix));
+        let state = self.read();
+        let end = prefix_end(prefix);
         let keys = state.index.range(prefix, &end, state.newest);
         keys.map(|(key, _)| Bytes::copy_from_slice(key)).collect()
     }
@@ -500,7 +508,8 @@ impl Shared {
 
 impl State {
     fn resolve_revision(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
-        let (floor, newest) = (self.floor, self.newest);
+        let floor = self.floor;
+        let newest = self.newest;
         match at {
             None => Ok(newest),
             Some(asked) if asked < floor => Err(ReadError::Compacted { asked, floor }),

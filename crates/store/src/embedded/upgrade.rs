@@ -65,7 +65,9 @@ fn add(
     let mut from_values = ValueReader::new(&from_parts, encode(start))?;
     let mut heads = txn.open_table(HEADS).map_err(redb_error)?;
     let mut parts = txn.open_table(PARTS).map_err(redb_error)?;
-    let (mut step, mut row_buffer, mut value_buffer) = (0, Vec::new(), Vec::new());
+    let mut step = 0;
+    let mut row_buffer = Vec::new();
+    let mut value_buffer = Vec::new();
     for row in from_heads.range::<Id>(encode(start)..).map_err(redb_error)? {
         let (id, row) = row.map_err(redb_error)?;
         let id = id.value();

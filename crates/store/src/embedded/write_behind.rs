@@ -66,7 +66,8 @@ impl WriteBehind {
         let open: Opener = Box::new(open);
         let file = open()?;
         let length = AtomicU64::new(file.len()?);
-        let (is_behind, log) = (AtomicBool::new(false), Mutex::default());
+        let is_behind = AtomicBool::new(false);
+        let log = Mutex::default();
         let file = RwLock::new(file);
         Ok(Self { inner: Arc::new(Inner { open, file, length, is_behind, log }) })
     }
@@ -193,8 +194,9 @@ impl Inner {
             match step {
                 Step::Write { offset: at, bytes } => overlay(out, offset, *at, bytes),
                 Step::Length(length) => {
-                    let left = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX);
-                    let left = left.min(out.len());
+                    let left = usize::try_from(length.saturating_sub(offset))
+                        .unwrap_or(usize::MAX)
+                        .min(out.len());
                     out[left..].fill(0);
                 }
                 Step::Sync => {}
@@ -237,7 +239,8 @@ fn overlay(out: &mut [u8], offset: u64, at: u64, bytes: &[u8]) {
     let start = offset.max(at);
     let end = (offset + out.len() as u64).min(at + bytes.len() as u64);
     if start < end {
-        let (to, from) = ((start - offset) as usize, (start - at) as usize);
+        let to = (start - offset) as usize;
+        let from = (start - at) as usize;
         let count = (end - start) as usize;
         out[to..to + count].copy_from_slice(&bytes[from..from + count]);
     }
@@ -308,7 +311,8 @@ mod tests {
             let disk = PowerDisk::default();
             disk.start_snapshots(Rng(seed));
             let file = over(&disk);
-            let (mut shown, mut epoch) = (vec![], 0);
+            let mut shown = vec![];
+            let mut epoch = 0;
             // For each sector, in the order of writing, the number of syncs before it.
             let mut epochs = vec![];
             while epochs.len() < SECTORS {

@@ -112,7 +112,10 @@ async fn a_check_finds_every_flipped_bit_and_no_read_returns_one() {
     let whole = make_compact(dir.path()).await;
     let offsets = record_offsets(&whole);
     let mut rng = Rng(20_261_122);
-    let (mut found, mut refused, mut unreadable, mut unused) = (0, 0, 0, 0);
+    let mut found = 0;
+    let mut refused = 0;
+    let mut unreadable = 0;
+    let mut unused = 0;
     while found < FLIPS {
         let some = &offsets[found % offsets.len()];
         let offset = some[rng.below(some.len() as u64) as usize];
@@ -271,7 +274,8 @@ async fn swapped_values_are_detected() {
 async fn a_zeroed_page_is_an_error_and_no_panic() {
     let dir = TempDir::new().unwrap();
     let whole = make_compact(dir.path()).await;
-    let (mut refused, mut errors) = (0, 0);
+    let mut refused = 0;
+    let mut errors = 0;
     for page in 1..whole.len() / 4096 {
         let mut damaged = whole.clone();
         damaged[page * 4096..(page + 1) * 4096].fill(0);

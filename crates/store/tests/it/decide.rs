@@ -14,8 +14,10 @@ fn text(bytes: &[u8]) -> String {
 /// Counts a key up, and returns its new value.
 async fn count_up(store: &Embedded, key: &'static str) -> u64 {
     let decide = move |draft: &mut keelson_store::Draft<'_, '_>| {
-        let current = draft.get(key.as_bytes(), draft.newest()).expect("a read");
-        let current = current.map_or(0, |kv| text(&kv.value).parse().expect("a number"));
+        let current = draft
+            .get(key.as_bytes(), draft.newest())
+            .expect("a read")
+            .map_or(0, |kv| text(&kv.value).parse().expect("a number"));
         draft.put(key.into(), (current + 1_u64).to_string().into())?;
         Ok::<_, ChangedTwice>(current + 1)
     };

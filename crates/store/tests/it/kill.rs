@@ -49,7 +49,8 @@ async fn write(store: Arc<Embedded>, writer: usize) {
 async fn kill_loses_no_acknowledged_write() {
     let dir = TempDir::new().unwrap();
     let records = dir.path().join("records.redb");
-    let (mut newest, mut files) = (Revision(0), HashSet::new());
+    let mut newest = Revision(0);
+    let mut files = HashSet::new();
     for round in 0..ROUNDS {
         let acknowledged = write_and_kill(&dir, ACKNOWLEDGEMENTS + 17 * round);
         // A file system may give the number of a file that was replaced to a later one.
@@ -78,7 +79,8 @@ fn write_and_kill(dir: &TempDir, acknowledgements: usize) -> BTreeMap<usize, Rev
         .unwrap();
     let mut acknowledged = BTreeMap::new();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let (mut line, mut count) = (String::new(), 0);
+    let mut line = String::new();
+    let mut count = 0;
     while lines.read_line(&mut line).unwrap() > 0 {
         // The kill may truncate the last line; the test harness prints other lines too.
         if let Some((_, ack)) = line.strip_suffix('\n').and_then(|line| line.split_once("ack ")) {

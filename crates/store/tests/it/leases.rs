@@ -84,7 +84,8 @@ async fn writers_go_on_while_many_keys_expire() {
         let store = Arc::clone(&store);
         async move { store.expire(Timestamp(1000)).await.unwrap() }
     });
-    let (mut between, mut seen) = (0, 0);
+    let mut between = 0;
+    let mut seen = 0;
     while !expiring.is_finished() {
         let txn = Txn { compare: vec![], ops: vec![Op::put("writer", "v")] };
         assert!(matches!(store.txn(txn).await, Ok(TxnOutcome::Committed(_))));

@@ -24,7 +24,9 @@ async fn fill(dir: &Path) {
 
 /// Runs a check. Returns live keys, the number of older versions, and damages.
 fn check(dir: &Path) -> (Vec<String>, usize, Vec<String>) {
-    let (mut live, mut past, mut damages) = (vec![], 0, vec![]);
+    let mut live = vec![];
+    let mut past = 0;
+    let mut damages = vec![];
     let offline = Offline::open(dir).unwrap();
     let summary = offline.check(&mut |found| match found {
         CheckItem::Live(kv) => live.push(format!("{kv:?}")),
@@ -178,7 +180,8 @@ async fn a_backup_of_a_running_store_restores_to_the_same() {
 #[tokio::test]
 async fn one_restore_at_a_time_makes_a_directory() {
     let dir = TempDir::new().unwrap();
-    let (from, to) = (dir.path().join("from"), dir.path().join("a.b"));
+    let from = dir.path().join("from");
+    let to = dir.path().join("a.b");
     fill(&from).await;
     let mut bytes = vec![];
     Offline::open(&from).unwrap().backup(&mut bytes).unwrap();

@@ -66,7 +66,8 @@ async fn a_power_cut_after_failures_and_recoveries_loses_nothing() {
         disk.start_snapshots(Rng(seed));
         let large = "x".repeat(30_000);
         for n in 1..=25_u64 {
-            let (key, value) = (format!("k{}", n % 5), format!("{n} {large}"));
+            let key = format!("k{}", n % 5);
+            let value = format!("{n} {large}");
             if n % 6 == 0 {
                 disk.fail(Some(fault));
                 let op =
@@ -92,11 +93,13 @@ async fn a_power_cut_after_failures_and_recoveries_loses_nothing() {
 
 /// Returns the only record of a revision: a put of one of five keys, in turn.
 fn record(n: u64) -> Record {
-    let (id, value) = (RecordId::first(Revision(n)), format!("{n} {}", "x".repeat(3000)));
+    let id = RecordId::first(Revision(n));
+    let value = format!("{n} {}", "x".repeat(3000));
     let created = Revision(if n > 5 { (n - 1) % 5 + 1 } else { n });
     let value_bytes = value.len() as u32;
     let key = format!("k{}", n % 5).into();
-    let (is_delete, expires) = (false, None);
+    let is_delete = false;
+    let expires = None;
     Record { head: Head { id, key, created, is_delete, value_bytes, expires }, value: value.into() }
 }
 

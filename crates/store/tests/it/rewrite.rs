@@ -74,12 +74,14 @@ async fn a_directory_shrinks_below_three_times_its_live_data() {
     assert_eq!(drain(&mut *rest, next).await.len(), 51);
     drop((rest, store));
     let mut damages = vec![];
-    let summary = Offline::open(dir.path()).unwrap().check(&mut |found| {
-        if let CheckItem::Damage(line) = found {
-            damages.push(line);
-        }
-    });
-    let summary = summary.unwrap();
+    let summary = Offline::open(dir.path())
+        .unwrap()
+        .check(&mut |found| {
+            if let CheckItem::Damage(line) = found {
+                damages.push(line);
+            }
+        })
+        .unwrap();
     assert_eq!((summary.newest, summary.floor, damages), (next, Revision(last.0 - 1), vec![]));
     let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     let mut expected = now;
@@ -173,7 +175,8 @@ impl Disk for GatedDisk {
     }
 
     fn should_rewrite(&self, bytes: u64) -> bool {
-        let (mut held, first) = (0, RecordId::first(Revision(0)));
+        let mut held = 0;
+        let first = RecordId::first(Revision(0));
         let mut add = |head: Head| {
             held += head.bytes();
             ControlFlow::Continue(())

@@ -50,7 +50,8 @@ impl SimDisk {
     fn new(records: &Arc<MemDisk>, fault: Option<(usize, Fault)>) -> (Arc<Self>, Receiver<()>) {
         let (sender, entered) = channel();
         let plan = Mutex::new(Plan { fault, ..Plan::default() });
-        let (records, opened) = (Arc::clone(records), Condvar::new());
+        let records = Arc::clone(records);
+        let opened = Condvar::new();
         (Arc::new(Self { records, plan, opened, entered: Mutex::new(sender) }), entered)
     }
 
@@ -350,7 +351,8 @@ async fn acknowledged_writes_survive_any_fault() {
                 let _ = store.compact(Revision(rng.below(store.revision().0 + 1))).await;
             }
         }
-        let (newest, floor) = (store.revision(), store.floor());
+        let newest = store.revision();
+        let floor = store.floor();
         drop(store);
         let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
         assert!(store.revision() >= newest && store.floor() >= floor, "seed {seed}");

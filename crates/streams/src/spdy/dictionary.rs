@@ -40,7 +40,8 @@ mod tests {
     use super::*;
 
     fn adler32(bytes: &[u8]) -> u32 {
-        let (mut low, mut high) = (1_u32, 0_u32);
+        let mut low = 1_u32;
+        let mut high = 0_u32;
         for byte in bytes {
             low = (low + u32::from(*byte)) % 65_521;
             high = (high + low) % 65_521;

@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let (mut deflater, mut inflater) = (Deflater::default(), Inflater::default());
+        let mut deflater = Deflater::default();
+        let mut inflater = Inflater::default();
         for length in [0, 1, 100, 40_000, 65_535, 65_536, 200_000] {
             let text: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             assert_eq!(inflater.inflate(&deflater.deflate(&text)).unwrap(), text, "{length}");

@@ -169,8 +169,8 @@ fn failures_are_told_on_the_error_channel() {
     let check = |translator: &mut Translator, cause: &str| {
         assert!(translator.is_done());
         let message = std::iter::from_fn(|| translator.next_message()).last().unwrap();
-        let expected = Outcome::Failed(cause.to_owned());
-        let expected = expected.to_message(Form::Status, Writer::Server).unwrap();
+        let expected =
+            Outcome::Failed(cause.to_owned()).to_message(Form::Status, Writer::Server).unwrap();
         assert_eq!(message, [b"\x03", expected.as_bytes()].concat());
     };
     let mut translator = Translator::new(ALL);

@@ -86,8 +86,8 @@ impl Connection {
         if request.header("transfer-encoding").is_some() {
             return self.read_chunks().await;
         }
-        let length = request.header("content-length").unwrap_or("0");
-        let length = length.parse().map_err(io::Error::other)?;
+        let length =
+            request.header("content-length").unwrap_or("0").parse().map_err(io::Error::other)?;
         self.take(length).await
     }
 

@@ -117,8 +117,12 @@ async fn upgrade_to_spdy(
 ) -> io::Result<Option<(Connection, &'static str)>> {
     let requested = request.headers_of(STREAM_PROTOCOL);
     // Go counts names, and keeps Host apart.
-    let names = request.headers.iter().map(|(name, _)| name.to_ascii_lowercase());
-    let names: HashSet<String> = names.filter(|name| name != "host").collect();
+    let names: HashSet<String> = request
+        .headers
+        .iter()
+        .map(|(name, _)| name.to_ascii_lowercase())
+        .filter(|name| name != "host")
+        .collect();
     let protocol = match choose_spdy(&requested, supported, names.len()) {
         Ok(protocol) => protocol,
         Err(refusal) => {
@@ -288,8 +292,8 @@ async fn over_websocket(
     let names: Vec<&str> = supported.iter().map(|protocol| protocol.name).collect();
     let accepted = websocket::accept(connection, run.request, &names).await?;
     let Some((socket, chosen)) = accepted else { return Ok(()) };
-    let protocol = supported.into_iter().find(|protocol| protocol.name == chosen);
-    let protocol = protocol.unwrap_or(NODE_PROTOCOLS[0]);
+    let protocol =
+        supported.into_iter().find(|protocol| protocol.name == chosen).unwrap_or(NODE_PROTOCOLS[0]);
     let channels = Channels::of_command(protocol, streams);
     let (inputs, received) = mpsc::channel(QUEUE_MAX);
     let (outputs, messages) = mpsc::channel(QUEUE_MAX);

@@ -45,8 +45,8 @@ pub fn normalize(mut response: Response, sent: &str, is_any_order: bool) -> Resp
 
 /// Returns a generated name and its `generateName`.
 fn generated_name(body: &Value) -> Option<(String, String)> {
-    let (name, prefix) =
-        (body["metadata"]["name"].as_str()?, body["metadata"]["generateName"].as_str()?);
+    let name = body["metadata"]["name"].as_str()?;
+    let prefix = body["metadata"]["generateName"].as_str()?;
     let suffix = name.strip_prefix(prefix)?;
     (suffix.len() == GENERATED_CHARS).then(|| (name.to_owned(), prefix.to_owned()))
 }

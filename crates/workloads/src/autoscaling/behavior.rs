@@ -115,8 +115,10 @@ impl History {
             let seconds = behavior.int_at(&[name, "stabilizationWindowSeconds"]);
             before(now, seconds.unwrap_or(default))
         };
-        let (up, down) = (window("scaleUp", 0), window("scaleDown", DOWNSCALE_SECONDS));
-        let (mut lowest, mut highest) = (bounds.desired, bounds.desired);
+        let up = window("scaleUp", 0);
+        let down = window("scaleDown", DOWNSCALE_SECONDS);
+        let mut lowest = bounds.desired;
+        let mut highest = bounds.desired;
         for (replicas, at) in &self.recommendations {
             if *at > up {
                 lowest = lowest.min(*replicas);
@@ -228,7 +230,8 @@ mod tests {
 
     #[test]
     fn without_rules_replicas_double_and_decrease_late() {
-        let (mut history, plain) = (History::default(), Object::new());
+        let mut history = History::default();
+        let plain = Object::new();
         history.begin(3, at(0));
         let mut check = |current, desired, now, want: (i64, &str, &str)| {
             let found = history.limit(&plain, bounds(current, desired), at(now));

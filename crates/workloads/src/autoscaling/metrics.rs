@@ -128,7 +128,8 @@ pub(super) fn of_object(
 ) -> Result<i64, String> {
     let text = |field: &str| object.str_at(&[field]).unwrap_or_default();
     let failed = |why: &str| {
-        let (kind, object) = (text("kind"), text("name"));
+        let kind = text("kind");
+        let object = text("name");
         let why = format!("unable to fetch metrics from custom metrics API: {why}");
         // The parts are in this order upstream, although the words do not fit them.
         Err(format!("unable to get metric {name}: {kind} on {namespace} {object}/{why}"))

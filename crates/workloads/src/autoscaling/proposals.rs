@@ -44,7 +44,9 @@ impl Computed {
     }
 
     pub fn error(&self) -> String {
-        let (failed, all, first) = (self.failures.len(), self.statuses.len(), &self.first_error);
+        let failed = self.failures.len();
+        let all = self.statuses.len();
+        let first = &self.first_error;
         format!("invalid metrics ({failed} invalid out of {all}), first error is: {first}")
     }
 }
@@ -178,11 +180,12 @@ fn of_resource(input: &Input<'_>, source: &Value, container: &str) -> Result<Fou
         (proposal.map_err(failed)?, format!("{resource} resource"))
     } else if let Some(target) = source.int_at(&["target", "averageUtilization"]) {
         let failed = |why| format!("failed to get {resource} utilization: {why}");
-        let proposal = samples().and_then(|samples| {
-            let requests = replicas::requests(input.pods, container, resource);
-            compute(&Target::Utilization(target, &requests), samples)
-        });
-        let proposal = proposal.map_err(failed)?;
+        let proposal = samples()
+            .and_then(|samples| {
+                let requests = replicas::requests(input.pods, container, resource);
+                compute(&Target::Utilization(target, &requests), samples)
+            })
+            .map_err(failed)?;
         current.insert("averageUtilization", proposal.utilization);
         let of = if container.is_empty() { "" } else { "container " };
         (proposal, format!("{resource} {of}resource utilization (percentage of request)"))

@@ -109,7 +109,9 @@ impl Target<'_> {
             }
             Target::Utilization(target, requests) => {
                 let requests = requests.as_ref().map_err(Clone::clone)?;
-                let (mut used, mut requested, mut pods) = (0, 0, 0);
+                let mut used = 0;
+                let mut requested = 0;
+                let mut pods = 0;
                 for (name, sample) in samples {
                     if let Some(request) = requests.get(name) {
                         used += sample.value;
@@ -312,8 +314,8 @@ mod tests {
             values.iter().zip(names).map(|(value, name)| (name.into(), sample(*value))).collect();
         let requests = requests(&pods, "", "cpu");
         let target = Target::Utilization(target, &requests);
-        let found = of_pods(current, &target, samples, &pods, true, (TOLERANCES, at));
-        let found = found.map(|proposal| proposal.replicas);
+        let found = of_pods(current, &target, samples, &pods, true, (TOLERANCES, at))
+            .map(|proposal| proposal.replicas);
         assert_eq!(found, want.map_err(str::to_owned), "{phases:?} {values:?}");
     }
 

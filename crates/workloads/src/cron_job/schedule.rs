@@ -80,7 +80,8 @@ pub(super) fn format_in(zone: &TimeZone, time: Timestamp) -> String {
         return time.to_string();
     }
     let local = Timestamp::new(time.seconds + offset, 0).to_string();
-    let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.abs() / 60);
+    let sign = if offset < 0 { '-' } else { '+' };
+    let minutes = offset.abs() / 60;
     format!("{}{sign}{:02}:{:02}", local.trim_end_matches('Z'), minutes / 60, minutes % 60)
 }
 
@@ -161,8 +162,8 @@ impl Calendar {
         let (_, _, day) = date(local);
         // 1970-01-01 was a Thursday.
         let weekday = (local.div_euclid(DAY) + 4).rem_euclid(7);
-        let (by_day, by_weekday) =
-            (self.fields.days & (1 << day) != 0, self.fields.weekdays & (1 << weekday) != 0);
+        let by_day = self.fields.days & (1 << day) != 0;
+        let by_weekday = self.fields.weekdays & (1 << weekday) != 0;
         if (self.fields.days | self.fields.weekdays) & ANY != 0 {
             by_day && by_weekday
         } else {
@@ -218,7 +219,8 @@ fn date(seconds: i64) -> (i64, i64, i64) {
 
 /// Returns the days from 1970 to the first day of a month.
 fn days_until(year: i64, month: i64) -> i64 {
-    let (year, month) = (i16::try_from(year).unwrap_or(i16::MAX), i8::try_from(month).unwrap_or(1));
+    let year = i16::try_from(year).unwrap_or(i16::MAX);
+    let month = i8::try_from(month).unwrap_or(1);
     let first = civil::Date::new(year, month, 1).unwrap_or(civil::Date::MAX);
     first.duration_since(civil::date(1970, 1, 1)).as_hours() / 24
 }

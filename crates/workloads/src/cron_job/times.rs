@@ -106,8 +106,9 @@ mod tests {
                 .map(|seconds| cron.object_mut("spec").insert("startingDeadlineSeconds", seconds));
             let schedule = Schedule::parse("*/10 * * * *", TimeZone::UTC).expect("a schedule");
             let now = Timestamp::parse(now).expect("a time");
-            let due = due(&cron, &schedule, now).expect("a schedule");
-            let due = due.map(|(at, is_many)| (at.to_string(), is_many));
+            let due = due(&cron, &schedule, now)
+                .expect("a schedule")
+                .map(|(at, is_many)| (at.to_string(), is_many));
             assert_eq!(due, want.map(|(at, is_many)| (at.to_owned(), is_many)), "{now}");
         };
         check("", None, "2026-01-01T00:09:59Z", None);

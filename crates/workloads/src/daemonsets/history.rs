@@ -24,7 +24,8 @@ impl Update<'_> {
         let claims = Claims { client, owner: &self.set, owner_target: &target, finalizers: &[] };
         let is_match = |revision: &Object| self.selector.matches_object(revision);
         let data = data_for(self.set.at(&["spec", "template"]).unwrap_or(&Value::Null));
-        let (mut current, mut old) = (vec![], vec![]);
+        let mut current = vec![];
+        let mut old = vec![];
         for revision in claims.claim(kind, all, is_match).await? {
             self.of.revisions.put(&revision);
             let revision = self.labelled(revision).await?;
@@ -88,8 +89,11 @@ impl Update<'_> {
         let collisions = self.set.int_at(&["status", "collisionCount"]);
         let hash = template_hash::of_template(template, collisions);
         let name = format!("{}-{hash}", self.set.name());
-        let labels = template.at(&["metadata", "labels"]).and_then(Value::as_object);
-        let mut labels = labels.cloned().unwrap_or_default();
+        let mut labels = template
+            .at(&["metadata", "labels"])
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
         labels.insert(REVISION_LABEL, hash);
         let new = revision(&self.set, &name, labels, data.clone(), number);
         match client.create(&self.revision_target(&name), new).await {
@@ -114,8 +118,8 @@ impl Update<'_> {
         error: Failure,
     ) -> Result<Object, Failure> {
         let client = &self.of.control.client;
-        let existing = client.get(&self.revision_target(name)).await?;
-        let existing = existing.ok_or_else(|| error.clone())?;
+        let existing =
+            client.get(&self.revision_target(name)).await?.ok_or_else(|| error.clone())?;
         if data_of(&existing) == data {
             return Ok(existing);
         }

@@ -100,8 +100,9 @@ fn on_node(view: &View<'_>, node: &Node, pods: Option<&Vec<Object>>, changes: &m
 /// Returns the surplus pods of a node where a new one may run beside an old one.
 fn surplus(view: &View<'_>, running: &[Object]) -> Vec<Str> {
     let is_new = |pod: &Object| pod.label(REVISION_LABEL) == Some(view.hash);
-    let (mut new, mut old, mut surplus): (Option<&Object>, Option<&Object>, Vec<Str>) =
-        (None, None, vec![]);
+    let mut new: Option<&Object> = None;
+    let mut old: Option<&Object> = None;
+    let mut surplus: Vec<Str> = vec![];
     for pod in running {
         let kept = if is_new(pod) { &mut new } else { &mut old };
         match kept {
@@ -165,7 +166,8 @@ mod tests {
         let taint = || value!([{"key": "k", "effect": "NoExecute"}]);
         check(0, &[], value!([]), &["n1"], &[]);
         check(0, &[], taint(), &[], &[]);
-        let (a, b) = (pod("a", "old", "Running", true), pod("b", "new", "Running", true));
+        let a = pod("a", "old", "Running", true);
+        let b = pod("b", "new", "Running", true);
         check(0, std::slice::from_ref(&a), value!([]), &[], &[]);
         check(0, std::slice::from_ref(&a), taint(), &[], &["a"]);
         check(0, &[b, a], value!([]), &[], &["b"]);

@@ -14,7 +14,8 @@ fn on_node<'p>(
     view: &View<'_>,
     pods: &'p [Object],
 ) -> Option<(Option<&'p Object>, Option<&'p Object>)> {
-    let (mut new, mut old) = (None, None);
+    let mut new = None;
+    let mut old = None;
     for pod in pods.iter().filter(|pod| pod.deletion_timestamp().is_none()) {
         let place = if is_updated(pod, view.set, view.hash) { &mut new } else { &mut old };
         if place.replace(pod).is_some() {
@@ -58,7 +59,9 @@ fn take(names: Vec<Str>, most: i64) -> impl Iterator<Item = Str> {
 
 /// Old pods that are unavailable are deleted, and of the others as many as may become so.
 fn in_place(view: &View<'_>, nodes: &[(Str, &[Object])], most: i64) -> Changes {
-    let (mut unavailable, mut changes, mut candidates) = (0, Changes::default(), vec![]);
+    let mut unavailable = 0;
+    let mut changes = Changes::default();
+    let mut candidates = vec![];
     for (_, pods) in nodes {
         match on_node(view, pods) {
             Some((Some(new), None)) => unavailable += i64::from(!view.is_available(new)),
@@ -87,8 +90,11 @@ fn surging(
     most: i64,
     wanted: &HashSet<&Str>,
 ) -> Changes {
-    let (mut surge, mut available, mut changes) = (0, 0, Changes::default());
-    let (mut unwanted, mut candidates): (Vec<Str>, Vec<Str>) = (vec![], vec![]);
+    let mut surge = 0;
+    let mut available = 0;
+    let mut changes = Changes::default();
+    let mut unwanted: Vec<Str> = vec![];
+    let mut candidates: Vec<Str> = vec![];
     for (name, pods) in nodes {
         let Some((new, old)) = on_node(view, pods) else {
             surge += 1;

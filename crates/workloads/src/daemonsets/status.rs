@@ -13,8 +13,12 @@ pub(super) fn status_of<'n>(
     nodes: impl Iterator<Item = &'n Node>,
     pods: &ByNode,
 ) -> Map {
-    let (mut desired, mut current, mut misplaced) = (0, 0, 0);
-    let (mut ready, mut updated, mut available) = (0, 0, 0);
+    let mut desired = 0;
+    let mut current = 0;
+    let mut misplaced = 0;
+    let mut ready = 0;
+    let mut updated = 0;
+    let mut available = 0;
     for node in nodes {
         let oldest = pods.get(&node.name).and_then(|pods| pods.iter().min_by(|a, b| by_age(a, b)));
         if view.placement.judge(node) != Verdict::Run {

@@ -87,7 +87,8 @@ impl Update<'_> {
     fn judge_ended(&self, changes: &mut Changes) -> Option<Duration> {
         let mut soonest: Option<Duration> = None;
         for (node, pod) in std::mem::take(&mut changes.ended) {
-            let (namespace, name) = (pod.namespace(), pod.name());
+            let namespace = pod.namespace();
+            let name = pod.name();
             let (kind, reason, message) = if phase(&pod) == "Failed" {
                 let generation = self.set.int_at(&["status", "observedGeneration"]).unwrap_or(0);
                 let key = (Str::new(self.set.uid()), generation, node.clone());
@@ -115,8 +116,11 @@ impl Update<'_> {
 
     async fn apply(&self, view: &View<'_>, changes: Changes) -> Result<(), Failure> {
         let mut failed = self.create(view, &changes.create).await.err();
-        let deletions = changes.delete.iter().take(BURST_PODS_MAX);
-        let deletions = deletions.map(|name| self.of.control.delete(&self.set, name));
+        let deletions = changes
+            .delete
+            .iter()
+            .take(BURST_PODS_MAX)
+            .map(|name| self.of.control.delete(&self.set, name));
         for result in join_all(deletions).await {
             if let Err(error) = result
                 && error.code != 404

@@ -117,7 +117,8 @@ pub(super) fn max_revision<'o>(sets: impl IntoIterator<Item = &'o Object>) -> i6
 
 /// Returns the second highest revision.
 pub(super) fn last_revision<'o>(sets: impl IntoIterator<Item = &'o Object>) -> i64 {
-    let (mut first, mut second) = (0, 0);
+    let mut first = 0;
+    let mut second = 0;
     for revision in sets.into_iter().filter_map(revision) {
         if revision >= first {
             (first, second) = (revision, first);

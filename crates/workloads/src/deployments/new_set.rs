@@ -81,7 +81,8 @@ impl Rollout<'_> {
 
     async fn create_set(&mut self, old: &[Object], revision: i64) -> Result<Object, Failure> {
         let new = new_set(&self.deployment, old, revision);
-        let (namespace, name) = (new.namespace().to_owned(), new.name().to_owned());
+        let namespace = new.namespace().to_owned();
+        let name = new.name().to_owned();
         let size = new.int_at(&["spec", "replicas"]).unwrap_or(0);
         let target = Target::of(&self.kinds.sets, &namespace, &name);
         let (created, is_new) = match self.control.client.create(&target, new).await {
@@ -151,8 +152,8 @@ pub(super) fn is_same_template(one: Option<&Value>, other: Option<&Value>) -> bo
 }
 
 fn plain_metadata(template: &Value) -> Map {
-    let metadata = template.get("metadata").and_then(Value::as_object);
-    let mut metadata = metadata.cloned().unwrap_or_default();
+    let mut metadata =
+        template.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     if let Some(Value::Object(labels)) = metadata.get_mut("labels") {
         labels.remove(HASH_LABEL);
     }

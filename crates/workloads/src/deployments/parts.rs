@@ -37,7 +37,8 @@ impl Rollout<'_> {
     }
 
     fn target(&self) -> Target {
-        let (namespace, name) = (self.deployment.namespace(), self.deployment.name());
+        let namespace = self.deployment.namespace();
+        let name = self.deployment.name();
         Target::of(&self.kinds.deployments, namespace, name)
     }
 

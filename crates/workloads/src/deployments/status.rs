@@ -179,10 +179,11 @@ fn set_progress(
         set_condition(status, PROGRESSING, ("True", NEW_SET_AVAILABLE, &message), now);
     } else if is_progressing(before, status) {
         let message = format!("{subject} is progressing.");
-        let known = condition(before, PROGRESSING);
-        let known = known.filter(|known| known.str_at(&["status"]) == Some("True"));
-        let since = known.and_then(|known| known.str_at(&["lastTransitionTime"]));
-        let since = since.map_or_else(|| now.text(), Into::into);
+        let known = condition(before, PROGRESSING)
+            .filter(|known| known.str_at(&["status"]) == Some("True"));
+        let since = known
+            .and_then(|known| known.str_at(&["lastTransitionTime"]))
+            .map_or_else(|| now.text(), Into::into);
         // Also with the same reason, so that the time of the last update is that of this progress.
         let condition = value!({
             "type": PROGRESSING, "status": "True", "lastUpdateTime": (now.text()),

@@ -65,8 +65,9 @@ fn fraction(set: &Object, deployment: &Object) -> i64 {
         return -size;
     }
     let most = replicas(deployment) + max_surge(deployment);
-    let before = max_replicas(set).filter(|before| *before != 0);
-    let before = before.unwrap_or_else(|| counted(deployment, "replicas"));
+    let before = max_replicas(set)
+        .filter(|before| *before != 0)
+        .unwrap_or_else(|| counted(deployment, "replicas"));
     if before == 0 {
         return 0;
     }

@@ -74,9 +74,10 @@ mod tests {
                 count,
                 last: (count > 0).then(|| Timestamp::new(last, 0)),
             };
-            let (succeeded, failed) = (pods(succeeded), pods(failed));
-            let (succeeded, failed): (Vec<_>, Vec<_>) =
-                (succeeded.iter().collect(), failed.iter().collect());
+            let succeeded = pods(succeeded);
+            let failed = pods(failed);
+            let succeeded: Vec<_> = succeeded.iter().collect();
+            let failed: Vec<_> = failed.iter().collect();
             assert_eq!(failures(before).after(&succeeded, &failed), failures(want));
         };
         check((0, 0), &[], &[], (0, 0));

@@ -164,8 +164,12 @@ impl JobPod {
             .filter(|_| self.is_ready)
             .and_then(|(_, since)| Timestamp::parse(since).ok());
         let created = Timestamp::parse(self.object.creation_timestamp()).ok();
-        let restarts = self.object.array_at(&["status", "containerStatuses"]).iter();
-        let restarts = restarts.filter_map(|status| status.int_at(&["restartCount"])).max();
+        let restarts = self
+            .object
+            .array_at(&["status", "containerStatuses"])
+            .iter()
+            .filter_map(|status| status.int_at(&["restartCount"]))
+            .max();
         // A time that is not known comes first, then later times.
         let newest = |time: Option<Timestamp>| (time.is_some(), Reverse(time));
         let is_assigned = !self.object.str_at(&["spec", "nodeName"]).is_empty();
@@ -250,7 +254,8 @@ mod tests {
             assert_eq!(finished_time(&pod).to_string(), want);
         };
         let ended = |name: &str, at: &str| value!({"name": name, "state": {"terminated": {"finishedAt": at}}});
-        let (first, last) = ("2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z");
+        let first = "2026-01-01T00:01:00Z";
+        let last = "2026-01-01T00:02:00Z";
         let ready = value!([{"type": "Ready", "status": "False", "lastTransitionTime": last}]);
         let running = value!({"name": "side", "state": {"running": {}}});
         check(value!({"containerStatuses": [(ended("a", last)), (ended("b", first))]}), "", last);

@@ -58,7 +58,9 @@ impl Indexes {
 
     /// Returns the number of indexes that are also in `other`.
     pub fn count_common(&self, other: &Indexes) -> i64 {
-        let (mut mine, mut theirs, mut common) = (0, 0, 0);
+        let mut mine = 0;
+        let mut theirs = 0;
+        let mut common = 0;
         while let (Some(one), Some(two)) = (self.0.get(mine), other.0.get(theirs)) {
             common += (one.1.min(two.1) - one.0.max(two.0) + 1).max(0);
             mine += usize::from(one.1 <= two.1);
@@ -79,7 +81,8 @@ impl Indexes {
 
     /// Returns the first `count` indexes below `completions` that are not in the set.
     pub fn first_missing(&self, count: usize, completions: i64) -> Vec<i64> {
-        let (mut found, mut candidate) = (vec![], 0);
+        let mut found = vec![];
+        let mut candidate = 0;
         for (first, last) in self.0.iter().copied().chain([(completions, completions)]) {
             let free = usize::try_from(first.min(completions) - candidate).unwrap_or(0);
             found.extend((candidate..).take(free.min(count - found.len())));
@@ -147,7 +150,8 @@ mod tests {
     #[test]
     fn common_indexes_are_counted() {
         let check = |one: &str, two: &str, want: i64| {
-            let (one, two) = (Indexes::parse(one, 100), Indexes::parse(two, 100));
+            let one = Indexes::parse(one, 100);
+            let two = Indexes::parse(two, 100);
             assert_eq!((one.count_common(&two), two.count_common(&one)), (want, want));
         };
         check("0-3,7", "2-8", 3);

@@ -45,7 +45,8 @@ pub(super) fn match_failure(policy: Option<&Value>, pod: &Object) -> Match {
 }
 
 fn container_message(codes: &Value, pod: &Object, action: &str, rule: usize) -> Option<String> {
-    let (only, values) = (codes.str_at(&["containerName"]), codes.array_at(&["values"]));
+    let only = codes.str_at(&["containerName"]);
+    let values = codes.array_at(&["values"]);
     let is_in = match codes.str_at(&["operator"])? {
         "In" => true,
         "NotIn" => false,
@@ -60,7 +61,8 @@ fn container_message(codes: &Value, pod: &Object, action: &str, rule: usize) -> 
     });
     let (status, code) =
         exited.find(|(_, code)| *code != 0 && values.contains(&Value::Int(*code)) == is_in)?;
-    let (namespace, name) = (pod.namespace(), pod.name());
+    let namespace = pod.namespace();
+    let name = pod.name();
     let container = status.str_at(&["name"]).unwrap_or_default();
     Some(format!(
         "Container {container} for pod {namespace}/{name} failed with exit code {code} matching \
@@ -82,7 +84,9 @@ fn condition_message(
     let found = conditions
         .map(facts)
         .find(|condition| patterns.iter().any(|pattern| facts(pattern) == *condition));
-    let (namespace, name, kind) = (pod.namespace(), pod.name(), found?.0);
+    let namespace = pod.namespace();
+    let name = pod.name();
+    let kind = found?.0;
     Some(format!(
         "Pod {namespace}/{name} has condition {kind} matching {action} rule at index {rule}"
     ))

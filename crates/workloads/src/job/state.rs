@@ -94,7 +94,8 @@ impl State {
                 && !known.iter().any(|uid| uid == pod.uid())
                 && (!self.spec.is_indexed || pod.index_below(self.spec.indexes()).is_some())
         };
-        let (succeeded, failed) = (&self.status.uncounted_succeeded, &self.status.uncounted_failed);
+        let succeeded = &self.status.uncounted_succeeded;
+        let failed = &self.status.uncounted_failed;
         let ended = |pod: &&JobPod| pod.phase == Phase::Succeeded && is_new(pod, succeeded);
         let lost = |pod: &&JobPod| pod.is_failed && is_new(pod, failed);
         (self.pods.iter().filter(ended).collect(), self.pods.iter().filter(lost).collect())
@@ -114,8 +115,13 @@ impl State {
         } else if let Some(seconds) = self.spec.active_deadline
             && !self.spec.is_suspended
         {
-            let started = self.status.start_time.as_deref().map(Timestamp::parse);
-            let started = started.and_then(Result::ok).unwrap_or(self.now);
+            let started = self
+                .status
+                .start_time
+                .as_deref()
+                .map(Timestamp::parse)
+                .and_then(Result::ok)
+                .unwrap_or(self.now);
             let elapsed = u64::try_from(self.now.since(started).0).unwrap_or(0);
             let allowed = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
             let left = allowed.saturating_sub(Duration::from_nanos(elapsed));
@@ -155,7 +161,8 @@ impl State {
         self.succeeded = self.succeeded_indexes.count();
         if let Some(limit) = self.spec.backoff_limit_per_index {
             let failed = self.find_failed_indexes(limit);
-            let (failures, successes) = (failed.count(), self.succeeded);
+            let failures = failed.count();
+            let successes = self.succeeded;
             let end = if self.spec.max_failed_indexes.is_some_and(|max| failures > max) {
                 let message = "Job has exceeded the specified maximal number of failed indexes";
                 Some(Condition::new("FailureTarget", "MaxFailedIndexesExceeded", message))
@@ -256,7 +263,8 @@ impl State {
     /// `excess`, pods that have done the least work first.
     fn choose_deleted(&self, active: Vec<usize>, excess: usize) -> Vec<usize> {
         let rank = |at: &usize| self.pods[*at].removal_rank();
-        let (mut delete, mut left) = (vec![], active);
+        let mut delete = vec![];
+        let mut left = active;
         if self.spec.is_indexed {
             let mut by_index: BTreeMap<Option<i64>, Vec<usize>> = BTreeMap::new();
             for at in left.drain(..) {
@@ -296,7 +304,8 @@ impl State {
         if !is_per_index {
             return indexes.into_iter().map(Some).collect();
         }
-        let (mut now, mut soonest) = (vec![], None);
+        let mut now = vec![];
+        let mut soonest = None;
         for index in indexes {
             let wait = wait_for_index(self.replaced(index), self.now);
             if wait.is_zero() {
@@ -372,7 +381,8 @@ impl State {
         let failed_at_start: HashSet<Str> = self.status.uncounted_failed.iter().cloned().collect();
         let mut known: HashSet<Str> = self.status.uncounted_succeeded.iter().cloned().collect();
         known.extend(failed_at_start.iter().cloned());
-        let (mut release, mut new_indexes) = (vec![], vec![]);
+        let mut release = vec![];
+        let mut new_indexes = vec![];
         let mut is_all = true;
         for at in order {
             let pod = &self.pods[at];

@@ -50,8 +50,8 @@ impl JobSync<'_> {
         let count = |is: fn(&JobPod) -> bool| {
             i64::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX)
         };
-        let (mut active, mut terminating) =
-            (count(JobPod::is_active), count(JobPod::is_terminating));
+        let mut active = count(JobPod::is_active);
+        let mut terminating = count(JobPod::is_terminating);
         let mut ready = count(|pod| pod.is_active() && pod.is_ready);
         let is_ending = self.state.end.is_some();
         let changes = self.state.decide_pods();
@@ -95,7 +95,9 @@ impl JobSync<'_> {
     /// Creates pods, twice as many at a time as before, and returns how many were created. After a
     /// failure, the others would most likely fail too.
     async fn create_all(&self, indexes: &[Option<i64>]) -> (i64, Option<Failure>) {
-        let (mut created, mut left, mut batch) = (0, indexes, 1);
+        let mut created = 0;
+        let mut left = indexes;
+        let mut batch = 1;
         while !left.is_empty() {
             let (now, later) = left.split_at(batch.min(left.len()));
             let mut failed = None;
@@ -161,8 +163,8 @@ impl JobSync<'_> {
                 Err(error) => result = Err(error),
             }
         }
-        let tracked = self.state.pods.iter().filter(|pod| pod.is_tracked).map(JobPod::uid);
-        let tracked: HashSet<&str> = tracked.collect();
+        let tracked: HashSet<&str> =
+            self.state.pods.iter().filter(|pod| pod.is_tracked).map(JobPod::uid).collect();
         self.state.status.count_released(|uid| tracked.contains(uid));
         result
     }

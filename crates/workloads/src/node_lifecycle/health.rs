@@ -132,7 +132,8 @@ pub(super) fn make_unknown(node: &Object, now: Timestamp) -> Option<(Object, boo
     let Value::Array(all) = status.entry_or("conditions", || Value::Array(vec![])) else {
         return None;
     };
-    let (mut is_changed, mut was_ready) = (false, false);
+    let mut is_changed = false;
+    let mut was_ready = false;
     for kind in CONDITIONS {
         let known = all.iter_mut().find(|one| one.str_at(&["type"]) == Some(kind));
         let Some(map) = known.and_then(Value::as_object_mut) else {

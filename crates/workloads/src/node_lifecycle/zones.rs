@@ -140,7 +140,8 @@ impl Zones {
 
     /// Returns the nodes that get their taint now, and the time until the next one.
     pub fn due(&mut self, now: Timestamp) -> (Vec<Str>, Option<Duration>) {
-        let (mut due, mut next) = (vec![], None);
+        let mut due = vec![];
+        let mut next = None;
         for zone in self.zones.values_mut() {
             while !zone.waiting.is_empty() && zone.bucket.take(now) {
                 due.extend(zone.waiting.pop_first());
@@ -183,7 +184,8 @@ mod tests {
 
     #[test]
     fn one_node_in_ten_seconds_gets_a_taint() {
-        let (mut zones, at) = (Zones::default(), |seconds| Timestamp::new(seconds, 0));
+        let mut zones = Zones::default();
+        let at = |seconds| Timestamp::new(seconds, 0);
         let finding = zones.observe(&ready(&[("", &[true, true, false, false])]), at(0));
         assert_eq!(finding, Finding::Usual);
         zones.add(&"".into(), &"a".into(), at(0));
@@ -197,7 +199,8 @@ mod tests {
 
     #[test]
     fn nothing_is_tainted_while_all_nodes_are_lost() {
-        let (mut zones, at) = (Zones::default(), |seconds| Timestamp::new(seconds, 0));
+        let mut zones = Zones::default();
+        let at = |seconds| Timestamp::new(seconds, 0);
         zones.observe(&ready(&[("x", &[true]), ("y", &[true])]), at(0));
         let lost = ready(&[("x", &[false]), ("y", &[false])]);
         assert_eq!(zones.observe(&lost, at(1)), Finding::AllLost);

@@ -91,7 +91,8 @@ fn argv(pod: &Object, container: &Value) -> Vec<String> {
 
 /// Replaces `$(NAME)` by the values of variables, as kubelets do.
 fn expand(pod: &Object, container: &Value, word: &str) -> String {
-    let (mut text, mut rest) = (String::new(), word);
+    let mut text = String::new();
+    let mut rest = word;
     while let Some((before, after)) = rest.split_once("$(") {
         text.push_str(before);
         let known = after

@@ -12,7 +12,8 @@ pub fn phase(
 ) -> &'static str {
     let never = pod.str_at(&["spec", "restartPolicy"]) == "Never";
     let of = |role: Role| containers.iter().filter(move |one| one.role == role);
-    let (mut pending_init, mut failed_init) = (0, 0);
+    let mut pending_init = 0;
+    let mut failed_init = 0;
     for one in of(Role::Init) {
         match (&one.state, &one.last) {
             (State::Terminated(ended), _) => failed_init += i32::from(ended.code != 0),
@@ -21,7 +22,11 @@ pub fn phase(
         }
     }
     let has_initialized = of(Role::Main).any(|one| !one.is_new());
-    let (mut running, mut waiting, mut stopped, mut succeeded, mut failed) = (0, 0, 0, 0, 0);
+    let mut running = 0;
+    let mut waiting = 0;
+    let mut stopped = 0;
+    let mut succeeded = 0;
+    let mut failed = 0;
     let mut pending_sidecars = 0;
     for one in of(Role::Sidecar) {
         if one.is_running() {
@@ -107,8 +112,9 @@ pub fn conditions(
 fn condition(pod: &Object, row: &Row, old: &[Value], now: Timestamp) -> Value {
     let status = if row.holds { "True" } else { "False" };
     let known = old.iter().find(|one| one.str_at(&["type"]) == Some(row.name));
-    let since = known.filter(|known| known.str_at(&["status"]) == Some(status));
-    let since = since.and_then(|known| known.get("lastTransitionTime").cloned());
+    let since = known
+        .filter(|known| known.str_at(&["status"]) == Some(status))
+        .and_then(|known| known.get("lastTransitionTime").cloned());
     let mut condition = Map::new();
     condition.insert("type", row.name);
     if pod.generation() > 0 {

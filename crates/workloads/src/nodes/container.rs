@@ -311,7 +311,8 @@ impl<'a> Container<'a> {
 
     fn end(&mut self, code: i64, at: Timestamp) {
         let State::Running { since } = self.state else { return };
-        let (finished, id) = (at.truncated(), self.id());
+        let finished = at.truncated();
+        let id = self.id();
         self.state = State::Terminated(Terminated { code, started: since, finished, id });
     }
 
@@ -325,7 +326,8 @@ impl<'a> Container<'a> {
     }
 
     fn wait_for_restart(&mut self, effects: &mut Effects) {
-        let (pod, name) = (self.pod, self.name());
+        let pod = self.pod;
+        let name = self.name();
         let place = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid());
         if let State::Terminated(ended) = &self.state {
             self.last = Some(ended.clone());

@@ -28,7 +28,8 @@ impl Nodes {
         let is_running = self.state().node(name).is_some_and(|facts| !facts.is_failed);
         let entry = registry.cached(&nodes, "", name).filter(|_| is_running);
         let Some(entry) = entry else { return Ok(None) };
-        let (client, target) = (self.client_of(name), Target::of(&leases, "kube-node-lease", name));
+        let client = self.client_of(name);
+        let target = Target::of(&leases, "kube-node-lease", name);
         let now = client.now();
         if registry.cached(&leases, "kube-node-lease", name).is_none() {
             let lease = node::new_lease(&nodes.decode(&entry)?, now);

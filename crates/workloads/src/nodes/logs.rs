@@ -45,7 +45,8 @@ impl SimulatedNodes for Nodes {
 
 /// Returns the log of a container. Fails with the messages of a kubelet.
 fn log(pod: &Object, container: &str, previous: bool) -> Result<SimulatedLog, Failure> {
-    let (quoted, pod_name) = (quote(container), quote(pod.name()));
+    let quoted = quote(container);
+    let pod_name = quote(pod.name());
     let (spec, status) = find(pod, container);
     let waiting = |reason: &str| {
         let why = format!("container {quoted} in pod {pod_name} is waiting to start: {reason}");
@@ -98,11 +99,13 @@ fn began(pod: &Object, spec: Option<&Value>, state: &Value) -> Vec<(Timestamp, S
     if let Some(text) = pod.annotation(LOG) {
         lines.extend(text.lines().map(|line| (began, line.to_owned())));
     }
-    let command = ["command", "args"].iter().flat_map(|name| {
-        let words = spec.map(|spec| spec.array_at(&[name])).unwrap_or_default();
-        words.iter().filter_map(Value::as_str).map(quote)
-    });
-    let command: Vec<String> = command.collect();
+    let command: Vec<String> = ["command", "args"]
+        .iter()
+        .flat_map(|name| {
+            let words = spec.map(|spec| spec.array_at(&[name])).unwrap_or_default();
+            words.iter().filter_map(Value::as_str).map(quote)
+        })
+        .collect();
     let what = match command.is_empty() {
         true => "the command of its image".to_owned(),
         false => command.join(" "),

@@ -86,15 +86,17 @@ impl<'a> Life<'a> {
             ("containers", Role::Main),
             ("ephemeralContainers", Role::Ephemeral),
         ];
-        let containers = roles.into_iter().flat_map(|(field, role)| {
-            pod.array_at(&["spec", field]).iter().map(move |spec| {
-                let is_sidecar =
-                    role == Role::Init && spec.str_at(&["restartPolicy"]) == Some("Always");
-                let role = if is_sidecar { Role::Sidecar } else { role };
-                Container::of(pod, spec, role, surroundings.started)
+        let containers: Vec<Container<'a>> = roles
+            .into_iter()
+            .flat_map(|(field, role)| {
+                pod.array_at(&["spec", field]).iter().map(move |spec| {
+                    let is_sidecar =
+                        role == Role::Init && spec.str_at(&["restartPolicy"]) == Some("Always");
+                    let role = if is_sidecar { Role::Sidecar } else { role };
+                    Container::of(pod, spec, role, surroundings.started)
+                })
             })
-        });
-        let containers: Vec<Container<'a>> = containers.collect();
+            .collect();
         let has_sandbox = containers.iter().any(|one| !one.is_new());
         Life {
             pod,
@@ -175,7 +177,8 @@ impl<'a> Life<'a> {
 
     /// Starts, ends and restarts containers in their order.
     fn drive(&mut self) {
-        let (now, needs) = (self.surroundings.now, self.surroundings.needs);
+        let now = self.surroundings.now;
+        let needs = self.surroundings.needs;
         let mut is_blocked = false;
         let has_run = self.containers.iter().any(|one| one.role == Role::Main && !one.is_new());
         for one in &mut self.containers {
@@ -255,7 +258,9 @@ impl<'a> Life<'a> {
     }
 
     fn status(&self) -> Map {
-        let (pod, now, phase) = (self.pod, self.surroundings.now, self.phase());
+        let pod = self.pod;
+        let now = self.surroundings.now;
+        let phase = self.phase();
         let mut status = pod.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
         status.insert("phase", phase);
         if let Some((reason, message)) = self.stopped_for {

@@ -61,8 +61,10 @@ impl Run {
         let containers = fields.iter().flat_map(|field| pod.array_at(&["status", field]));
         let texts: Vec<String> = containers.map(container_text).collect();
         let conditions = pod.array_at(&["status", "conditions"]).iter();
-        let ready = conditions.filter(|one| one.str_at(&["type"]) == Some("Ready"));
-        let ready: Vec<&str> = ready.filter_map(|one| one.str_at(&["status"])).collect();
+        let ready: Vec<&str> = conditions
+            .filter(|one| one.str_at(&["type"]) == Some("Ready"))
+            .filter_map(|one| one.str_at(&["status"]))
+            .collect();
         format!("{} {} {}", pod.str_at(&["status", "phase"]), texts.join(" "), ready.concat())
     }
 

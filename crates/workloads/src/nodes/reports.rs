@@ -39,7 +39,8 @@ mod tests {
     #[test]
     fn a_node_is_due_until_it_has_reported_or_has_no_power() {
         let time = |text: &str| Timestamp::parse(text).expect("a time");
-        let (early, late) = (time("2026-01-01T00:00:00Z"), time("2026-01-02T00:00:00Z"));
+        let early = time("2026-01-01T00:00:00Z");
+        let late = time("2026-01-02T00:00:00Z");
         let reports = Reports::default();
         reports.set("a", early);
         reports.set("b", early);

@@ -117,7 +117,8 @@ enum Joint {
 
 fn script(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Ending {
     let commands = split(text, env);
-    let (mut passed, mut code) = (Duration::ZERO, 0);
+    let mut passed = Duration::ZERO;
+    let mut code = 0;
     let last = commands.len().saturating_sub(1);
     for (place, (joint, words)) in commands.iter().enumerate() {
         let is_skipped = match joint {

@@ -269,7 +269,8 @@ impl State {
 impl NodePods {
     /// Returns what a node does not have for one more pod.
     fn lack(&self, node: &Node, wanted: &Resources) -> Option<Rejection> {
-        let (has, used) = (&node.allocatable, &self.used);
+        let has = &node.allocatable;
+        let used = &self.used;
         let mut rows = vec![
             ("pods", 1, node.pods_max, self.accepted),
             ("cpu", wanted.cpu, has.cpu, used.cpu),

@@ -56,8 +56,10 @@ impl AffinityCheck {
     pub fn of(view: View<'_>, pod: &Pod) -> Option<AffinityCheck> {
         let mut check = AffinityCheck::default();
         let cluster = view.cluster;
-        let own = pod.affinity.as_deref();
-        let own = own.filter(|own| !own.required.is_empty() || !own.required_anti.is_empty());
+        let own = pod
+            .affinity
+            .as_deref()
+            .filter(|own| !own.required.is_empty() || !own.required_anti.is_empty());
         for node in view.nodes() {
             if node.with_required_anti > 0 {
                 let terms = node.pods.iter().filter_map(|other| other.affinity.as_deref());
@@ -134,7 +136,8 @@ pub fn scores(cluster: &Cluster, pod: &Pod, nodes: &[&Node]) -> Option<Vec<i64>>
     let score =
         |node: &&Node| -> i64 { node.labels.iter().filter_map(|pair| counts.get(pair)).sum() };
     let raw: Vec<i64> = nodes.iter().map(score).collect();
-    let (least, most) = (raw.iter().min().copied()?, raw.iter().max().copied()?);
+    let least = raw.iter().min().copied()?;
+    let most = raw.iter().max().copied()?;
     let span = most - least;
     let normal = |score: &i64| {
         if span == 0 { 0 } else { truncated(100.0 * share(score - least, span)) }

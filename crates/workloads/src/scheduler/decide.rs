@@ -83,8 +83,8 @@ pub fn decide(
             devices: devices.unwrap_or_default(),
         }
     };
-    let nominated = Some(&wishes.nominated).filter(|name| !name.is_empty());
-    let nominated = nominated.and_then(|name| cluster.node(name));
+    let nominated =
+        Some(&wishes.nominated).filter(|name| !name.is_empty()).and_then(|name| cluster.node(name));
     if let Some(node) = nominated.filter(|node| check.rejection(node).is_none()) {
         return placed(node);
     }
@@ -173,9 +173,12 @@ fn unschedulable(
     let all = cluster.nodes().len();
     let left_out =
         (Str::new_static("node(s) didn't satisfy plugin(s) [NodeAffinity]"), found.left_out);
-    let reasons = found.rejections.iter().flat_map(|(_, rejection)| &rejection.reasons);
-    let reasons = reasons.map(|reason| (reason.clone(), 1));
-    let reasons = reasons.chain([left_out].into_iter().filter(|(_, count)| *count > 0));
+    let reasons = found
+        .rejections
+        .iter()
+        .flat_map(|(_, rejection)| &rejection.reasons)
+        .map(|reason| (reason.clone(), 1))
+        .chain([left_out].into_iter().filter(|(_, count)| *count > 0));
     let mut message = histogram(all, reasons);
     let mut plugins: BTreeSet<Plugin> =
         found.rejections.iter().map(|(_, rejection)| rejection.plugin).collect();

@@ -73,7 +73,8 @@ impl DeviceSelector {
 
 fn clause(text: &str) -> Option<Clause> {
     let (left, right) = text.split_once("==")?;
-    let (left, right) = (left.trim(), right.trim());
+    let left = left.trim();
+    let right = right.trim();
     let literal = match quoted(right) {
         Some(text) => format!("{text:?}"),
         None if right == "true" || right == "false" || right.parse::<i64>().is_ok() => {

@@ -31,10 +31,8 @@ impl Slice {
     pub fn of(slice: &Object) -> Slice {
         let node = slice.str_at(&["spec", "nodeName"]);
         let selected = slice.at(&["spec", "nodeSelector"]).map(Term::all);
-        let (driver, pool) = (
-            Str::new(slice.str_at(&["spec", "driver"])),
-            Str::new(slice.str_at(&["spec", "pool", "name"])),
-        );
+        let driver = Str::new(slice.str_at(&["spec", "driver"]));
+        let pool = Str::new(slice.str_at(&["spec", "pool", "name"]));
         let devices = slice.array_at(&["spec", "devices"]).iter();
         Slice {
             reach: match selected {
@@ -182,7 +180,8 @@ impl Devices {
         let known = self.claims.values().filter_map(|claim| claim.allocation.as_ref());
         let chosen = self.chosen.values().map(|(_, allocation)| allocation);
         let taken = known.chain(chosen).flat_map(|one| &one.results).map(|(_, device)| device);
-        let (mut allocated, mut open) = (vec![], vec![]);
+        let mut allocated = vec![];
+        let mut open = vec![];
         for name in claims {
             let key = (pod.key.0.clone(), name.clone());
             let not_found = || format!("resourceclaim.resource.k8s.io {name:?} not found");
@@ -196,7 +195,8 @@ impl Devices {
             }
             let mut requests = claim.requests.iter().flatten();
             if let Some(request) = requests.find(|one| !self.classes.contains_key(&one.class)) {
-                let (name, class) = (&request.name, &request.class);
+                let name = &request.name;
+                let class = &request.class;
                 return Err(format!("request {name}: device class {class} does not exist"));
             }
         }
@@ -320,8 +320,7 @@ mod tests {
         let check = |count: i64, node: &str, want: Result<&str, &str>| {
             let devices = devices(count);
             let pod = Pod { key: ("n".into(), "p".into()), ..Pod::default() };
-            let check = devices.check(&pod, &["new".into()]);
-            let check = check.ok().flatten().map(|check| {
+            let check = devices.check(&pod, &["new".into()]).ok().flatten().map(|check| {
                 let node = Node { name: node.into(), ..Node::default() };
                 check.allocate(&node).map(|all| {
                     let names = all.iter().flat_map(|(_, one)| &one.results);

@@ -91,10 +91,10 @@ impl<'a> Check<'a> {
     /// Returns why a node is not allowed; `None` if it is.
     pub fn rejection(&self, node: &Node) -> Option<Rejection> {
         let nominated = self.view.cluster.nominated(&node.name);
-        let others = nominated
+        let mut others = nominated
             .iter()
-            .filter(|other| other.priority >= self.pod.priority && other.key != self.pod.key);
-        let mut others = others.peekable();
+            .filter(|other| other.priority >= self.pod.priority && other.key != self.pod.key)
+            .peekable();
         if others.peek().is_some() {
             // Room that is made for others does not count as free.
             let mut crowded = node.clone();
@@ -210,7 +210,9 @@ impl<'a> Check<'a> {
 
 /// Whether a node has room: number of pods and all resources. All that is lacking is named.
 fn fit_rejection(pod: &Pod, node: &Node) -> Option<Rejection> {
-    let (wanted, has, used) = (&pod.requests.exact, &node.allocatable, &node.requested);
+    let wanted = &pod.requests.exact;
+    let has = &node.allocatable;
+    let used = &node.requested;
     let mut reasons = vec![];
     let mut is_resolvable = true;
     if i64::try_from(node.pods.len()).unwrap_or(i64::MAX) >= node.pods_max {

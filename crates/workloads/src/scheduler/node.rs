@@ -33,8 +33,9 @@ impl Node {
     /// Reads a node, without pods.
     pub fn of(object: &Object) -> Node {
         let allocatable = object.at(&["status", "allocatable"]);
-        let pods = allocatable.and_then(|list| list.str_at(&["pods"]));
-        let pods = pods.and_then(|text| text.parse::<keelson_meta::Quantity>().ok());
+        let pods = allocatable
+            .and_then(|list| list.str_at(&["pods"]))
+            .and_then(|text| text.parse::<keelson_meta::Quantity>().ok());
         let images = object.array_at(&["status", "images"]).iter().flat_map(|image| {
             let size = image.int_at(&["sizeBytes"]).unwrap_or(0);
             let names = image.array_at(&["names"]).iter().filter_map(Value::as_str);

@@ -90,7 +90,8 @@ impl Scheduler {
         if kind.gvr.group == "resource.k8s.io" {
             return self.put_devices(kind, entry, &object);
         }
-        let (name, volumes) = (Str::new(entry.name()), &mut self.cluster.volumes);
+        let name = Str::new(entry.name());
+        let volumes = &mut self.cluster.volumes;
         match kind.gvr.resource.as_str() {
             "nodes" => self.put_node(Node::of(&object)),
             "namespaces" => {
@@ -128,7 +129,8 @@ impl Scheduler {
     }
 
     fn put_devices(&mut self, kind: &Kind, entry: &Entry, object: &Object) {
-        let (name, devices) = (Str::new(entry.name()), &mut self.cluster.devices);
+        let name = Str::new(entry.name());
+        let devices = &mut self.cluster.devices;
         match kind.gvr.resource.as_str() {
             "deviceclasses" => {
                 let selectors = devices::selectors(object.array_at(&["spec", "selectors"]));
@@ -226,7 +228,8 @@ impl Scheduler {
     }
 
     fn delete(&mut self, kind: &Kind, entry: &Entry) {
-        let (namespace, name) = (Str::new(entry.namespace()), Str::new(entry.name()));
+        let namespace = Str::new(entry.namespace());
+        let name = Str::new(entry.name());
         match kind.gvr.resource.as_str() {
             "nodes" => {
                 self.cluster.remove_node(&name);

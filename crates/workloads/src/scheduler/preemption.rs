@@ -100,7 +100,8 @@ pub fn preempt(
         .collect();
     let wanted = (potential.len() * CANDIDATES_PERCENT / 100).max(CANDIDATES_MIN);
     let budgets = if potential.is_empty() { vec![] } else { budgets() };
-    let (mut candidates, mut reasons) = (vec![], vec![]);
+    let mut candidates = vec![];
+    let mut reasons = vec![];
     let offset = search.below(potential.len());
     for step in 0..potential.len() {
         let node = potential[(offset + step) % potential.len()];
@@ -172,7 +173,8 @@ fn candidate<'a>(
     };
     let (violating, others): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) =
         lower.into_iter().partition(|other| violates(other));
-    let (mut victims, mut violations) = (vec![], 0);
+    let mut victims = vec![];
+    let mut violations = 0;
     for (group, counts) in [(violating, true), (others, false)] {
         for other in group {
             changed.add(other.clone());

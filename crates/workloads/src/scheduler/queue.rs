@@ -109,7 +109,8 @@ impl PodQueue {
             }
         }
         let known = self.take(&pod.key);
-        let (key, errors) = (pod.key.clone(), known.as_ref().map_or(0, |known| known.errors));
+        let key = pod.key.clone();
+        let errors = known.as_ref().map_or(0, |known| known.errors);
         let number = known.map_or_else(|| self.number(), |known| known.number);
         let state = if is_gated { State::Gated } else { State::Active };
         let waiting = Waiting { pod, state, number, errors };
@@ -179,7 +180,8 @@ impl PodQueue {
     pub fn delay(&mut self, pod: Arc<Pod>, now: Instant) {
         let errors = self.take(&pod.key).map_or(0, |known| known.errors) + 1;
         let at = now + BACKOFF_MAX.min(BACKOFF * (1 << (errors - 1).min(8)));
-        let (key, number) = (pod.key.clone(), self.number());
+        let key = pod.key.clone();
+        let number = self.number();
         self.delayed.insert((at, key.clone()));
         self.pods.insert(key, Waiting { pod, state: State::Delayed(at), number, errors });
     }

@@ -129,7 +129,8 @@ fn pod_requests(pod: &Object, with_defaults: bool) -> Resources {
     for container in pod.array_at(&["spec", "containers"]) {
         sum.add(&of(container));
     }
-    let (mut sidecars, mut peak) = (Resources::default(), Resources::default());
+    let mut sidecars = Resources::default();
+    let mut peak = Resources::default();
     for container in pod.array_at(&["spec", "initContainers"]) {
         let requests = of(container);
         let mut at_start = sidecars.clone();

@@ -30,8 +30,10 @@ pub fn scores(cluster: &Cluster, pod: &Pod, wishes: &Wishes, nodes: &[&Node]) ->
     let mut add = |weight: i64, scores: Vec<i64>| {
         sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += weight * score);
     };
-    let soft = nodes.iter().map(|node| taints::soft_untolerated(&node.taints, &wishes.tolerations));
-    let soft: Vec<i64> = soft.collect();
+    let soft: Vec<i64> = nodes
+        .iter()
+        .map(|node| taints::soft_untolerated(&node.taints, &wishes.tolerations))
+        .collect();
     if soft.iter().any(|count| *count > 0) {
         add(TAINTS_WEIGHT, normalized(&soft, true));
     }
@@ -59,9 +61,12 @@ fn normalized(raw: &[i64], is_reversed: bool) -> Vec<i64> {
 }
 
 fn least_allocated(pod: &Pod, node: &Node) -> i64 {
-    let (wanted, used, has) = (&pod.requests.scored, &node.scored, &node.allocatable);
+    let wanted = &pod.requests.scored;
+    let used = &node.scored;
+    let has = &node.allocatable;
     let rows = [(has.cpu, used.cpu + wanted.cpu), (has.memory, used.memory + wanted.memory)];
-    let (mut sum, mut weights) = (0, 0);
+    let mut sum = 0;
+    let mut weights = 0;
     for (has, used) in rows.into_iter().filter(|(has, _)| *has > 0) {
         sum += if used > has { 0 } else { (has - used).saturating_mul(100) / has };
         weights += 1;
@@ -71,7 +76,9 @@ fn least_allocated(pod: &Pod, node: &Node) -> i64 {
 
 /// Scores how much more or less balanced the use of CPU and memory becomes.
 fn balanced(pod: &Pod, node: &Node) -> i64 {
-    let (wanted, used, has) = (&pod.requests.exact, &node.requested, &node.allocatable);
+    let wanted = &pod.requests.exact;
+    let used = &node.requested;
+    let has = &node.allocatable;
     let with = [(used.cpu + wanted.cpu, has.cpu), (used.memory + wanted.memory, has.memory)];
     let without = [(used.cpu, has.cpu), (used.memory, has.memory)];
     50 + (50 + balance(with) - balance(without)) / 2

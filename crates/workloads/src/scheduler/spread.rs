@@ -164,7 +164,8 @@ pub fn scores(cluster: &Cluster, pod: &Pod, wishes: &Wishes, nodes: &[&Node]) ->
 /// Turns numbers of pods into scores: the fewer, the higher.
 fn normalized(raw: &[Option<i64>]) -> Vec<i64> {
     let known = || raw.iter().flatten().copied();
-    let (least, most) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
+    let least = known().min().unwrap_or(0);
+    let most = known().max().unwrap_or(0);
     let score = |raw: &Option<i64>| match raw {
         None => 0,
         Some(_) if most == 0 => 100,

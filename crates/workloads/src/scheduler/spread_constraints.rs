@@ -61,8 +61,11 @@ fn with_keys(selector: Selector, keys: &[Value], labels: &[(Str, Str)]) -> Selec
     if selector.is_nothing() || keys.is_empty() {
         return selector;
     }
-    let own = keys.iter().filter_map(Value::as_str);
-    let own: Vec<(&str, &str)> = own.filter_map(|key| Some((key, find(labels, key)?))).collect();
+    let own: Vec<(&str, &str)> = keys
+        .iter()
+        .filter_map(Value::as_str)
+        .filter_map(|key| Some((key, find(labels, key)?)))
+        .collect();
     let more = Selector::from_labels(own);
     let all = selector.requirements().iter().chain(more.requirements()).cloned();
     Selector::new(all.collect())

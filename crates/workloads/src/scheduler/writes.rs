@@ -19,7 +19,8 @@ const INSTANCE: &str = "default-scheduler-keelson";
 /// Binds a pod to a node and creates the event about it.
 pub async fn bind(client: &Client, pod: &Pod, node: &str) -> Result<(), Failure> {
     let Some(kind) = client.kind("", "pods") else { return Ok(()) };
-    let (namespace, name) = (&pod.key.0, &pod.key.1);
+    let namespace = &pod.key.0;
+    let name = &pod.key.1;
     let binding = value!({
         "metadata": {"name": (name.clone()), "namespace": (namespace.clone()),
             "uid": (pod.uid.clone())},
@@ -125,11 +126,14 @@ pub async fn reserve_devices(
 fn reserve_claim(claim: &mut Object, pod: &Pod, allocation: Option<&Allocation>, now: Timestamp) {
     let status = claim.object_mut("status");
     if let Some(allocation) = allocation.filter(|_| !status.contains_key("allocation")) {
-        let results = allocation.results.iter().map(|(request, (driver, pool, device))| {
-            value!({"request": (request.as_str()), "driver": (driver.clone()),
+        let results: Vec<Value> = allocation
+            .results
+            .iter()
+            .map(|(request, (driver, pool, device))| {
+                value!({"request": (request.as_str()), "driver": (driver.clone()),
                 "pool": (pool.clone()), "device": (device.clone())})
-        });
-        let results: Vec<Value> = results.collect();
+            })
+            .collect();
         let mut written =
             value!({"devices": {"results": (results)}, "allocationTimestamp": (now.text())});
         if let (Some(node), Some(map)) = (&allocation.node, written.as_object_mut()) {

@@ -40,8 +40,8 @@ pub fn choose(rules: &[Arc<StageRule>], object: &Object, random: u64) -> Option<
 /// Returns how long after now a Stage is played.
 pub fn delay(rule: &StageRule, object: &Object, now: Timestamp, random: u64) -> GoDuration {
     let value = object.clone().into_value();
-    let shortest = rule.delay.as_ref().and_then(|delay| delay.of(&value, now));
-    let shortest = shortest.unwrap_or(GoDuration(0));
+    let shortest =
+        rule.delay.as_ref().and_then(|delay| delay.of(&value, now)).unwrap_or(GoDuration(0));
     let longest = rule.jitter.as_ref().and_then(|jitter| jitter.of(&value, now));
     let delay = match longest {
         None => shortest.0,

@@ -126,7 +126,8 @@ impl Filter {
             Filter::And(left, right) => both(left, right, of, budget, |l, r| l && r),
             Filter::Or(left, right) => both(left, right, of, budget, |l, r| l || r),
             Filter::Compare(comparison, left, right) => {
-                let (left, right) = (left.run(of, budget)?, right.run(of, budget)?);
+                let left = left.run(of, budget)?;
+                let right = right.run(of, budget)?;
                 let pairs = right.iter().flat_map(|right| left.iter().map(move |l| (l, right)));
                 Ok(pairs.map(|(l, r)| Value::Bool(comparison.holds(l, r))).take(*budget).collect())
             }
@@ -166,7 +167,8 @@ fn both(
     budget: &mut usize,
     holds: fn(bool, bool) -> bool,
 ) -> Values {
-    let (left, right) = (left.run(of, budget)?, right.run(of, budget)?);
+    let left = left.run(of, budget)?;
+    let right = right.run(of, budget)?;
     let pairs = left.iter().flat_map(|l| right.iter().map(move |r| (is_true(l), is_true(r))));
     Ok(pairs.map(|(l, r)| Value::Bool(holds(l, r))).take(*budget).collect())
 }

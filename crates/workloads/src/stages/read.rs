@@ -20,8 +20,10 @@ pub fn rule(stage: &Value) -> Result<Option<StageRule>, String> {
     };
     let version = spec.str_at(&["resourceRef", "apiGroup"]).unwrap_or("v1");
     let group = version.split_once('/').map_or("", |(group, _)| group);
-    let kind = spec.str_at(&["resourceRef", "kind"]).filter(|kind| !kind.is_empty());
-    let kind = kind.ok_or("spec.resourceRef.kind is missing")?;
+    let kind = spec
+        .str_at(&["resourceRef", "kind"])
+        .filter(|kind| !kind.is_empty())
+        .ok_or("spec.resourceRef.kind is missing")?;
     let steps = match spec.array_at(&["steps"]) {
         [] => next(spec.get("next").unwrap_or(&Value::Null))?,
         steps => {
@@ -67,8 +69,12 @@ fn condition(expression: &Value) -> Result<Condition, String> {
     }
     let requirement = expression.get("jq").unwrap_or(expression);
     let query = StageQuery::parse(requirement.str_at(&["key"]).ok_or("an expression has no key")?)?;
-    let values = requirement.array_at(&["values"]).iter().filter_map(Value::as_str);
-    let values: Vec<String> = values.map(str::to_owned).collect();
+    let values: Vec<String> = requirement
+        .array_at(&["values"])
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     let operator = requirement.str_at(&["operator"]).unwrap_or_default();
     match (operator, values.is_empty()) {
         ("In", false) => Ok(Condition::In(query, values)),

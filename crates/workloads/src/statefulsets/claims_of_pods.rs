@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn claims_of_others_are_not_touched() {
-        let (set, pod) = (set("Delete", "Delete"), object("Pod", "v1", "db-0", "pod"));
+        let set = set("Delete", "Delete");
+        let pod = object("Pod", "v1", "db-0", "pod");
         let mut claim = object("PersistentVolumeClaim", "v1", "data-db-0", "claim");
         let other = object("Thing", "x.io/v1", "other", "other");
         claim.metadata_mut().insert("ownerReferences", vec![controller_reference(&other)]);

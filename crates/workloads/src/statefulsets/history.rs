@@ -17,7 +17,8 @@ pub(super) struct Used {
 impl Update<'_> {
     /// Finds the revisions; one for the present template is created, or renumbered in a rollback.
     pub(super) async fn find_revisions(&self, all: &[Object]) -> Result<Used, Failure> {
-        let (client, kind) = (&self.of.control.client, &self.kinds.revisions);
+        let client = &self.of.control.client;
+        let kind = &self.kinds.revisions;
         let mut collisions = self.set.int_at(&["status", "collisionCount"]).unwrap_or(0);
         let next = all.last().map_or(0, number) + 1;
         let new = new_revision(&self.set, next, collisions);
@@ -36,8 +37,8 @@ impl Update<'_> {
         };
         self.of.revisions.put(&update);
         let name = self.set.str_at(&["status", "currentRevision"]);
-        let current = all.iter().find(|revision| revision.name() == name);
-        let current = current.unwrap_or(&update).clone();
+        let current =
+            all.iter().find(|revision| revision.name() == name).unwrap_or(&update).clone();
         Ok(Used { current, update, collisions })
     }
 
@@ -56,7 +57,8 @@ impl Update<'_> {
         let unused: Vec<&Object> = all.iter().filter(|revision| !is_used(revision)).collect();
         let surplus = unused.len().saturating_sub(limit);
         for revision in &unused[..surplus] {
-            let (namespace, name) = (revision.namespace(), revision.name());
+            let namespace = revision.namespace();
+            let name = revision.name();
             let target = Target::of(&self.kinds.revisions, namespace, name);
             self.of.control.client.delete(&target, &DeleteOptions::default()).await?;
         }

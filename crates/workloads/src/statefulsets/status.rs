@@ -37,7 +37,11 @@ pub(super) fn status_of<'p>(
     now: Timestamp,
 ) -> Map {
     let seconds = set.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
-    let (mut all, mut ready, mut available, mut current, mut updated) = (0, 0, 0, 0, 0);
+    let mut all = 0;
+    let mut ready = 0;
+    let mut available = 0;
+    let mut current = 0;
+    let mut updated = 0;
     for pod in pods.filter(|pod| is_created(pod)) {
         all += 1;
         if is_running_and_ready(pod) {

@@ -86,16 +86,17 @@ impl Update<'_> {
         let start = start(&self.set);
         let templates = [&used.current, &used.update].map(template_of);
         let template = |of: usize| templates[of].clone().unwrap_or_default();
-        let wanted = (start..start + replicas(&self.set)).map(|place| {
-            let known = self.pods.iter().find(|pod| ordinal(pod) == Some(place));
-            known.cloned().unwrap_or_else(|| {
-                let is_current = self.has_current_revision(place);
-                let (of, revision) =
-                    if is_current { (0, &used.current) } else { (1, &used.update) };
-                new_pod(&self.set, &template(of), revision.name(), place)
+        let wanted = (start..start + replicas(&self.set))
+            .map(|place| {
+                let known = self.pods.iter().find(|pod| ordinal(pod) == Some(place));
+                known.cloned().unwrap_or_else(|| {
+                    let is_current = self.has_current_revision(place);
+                    let (of, revision) =
+                        if is_current { (0, &used.current) } else { (1, &used.update) };
+                    new_pod(&self.set, &template(of), revision.name(), place)
+                })
             })
-        });
-        let wanted = wanted.collect();
+            .collect();
         let is_condemned = |pod: &&Object| ordinal(pod).is_some() && !is_in_range(pod, &self.set);
         let mut condemned: Vec<Object> = self.pods.iter().filter(is_condemned).cloned().collect();
         condemned.sort_by_key(|pod| std::cmp::Reverse(ordinal(pod)));
@@ -157,7 +158,8 @@ impl Update<'_> {
             }
             return Ok(Step::GoOn);
         }
-        let (mut done, mut batch) = (0, 1);
+        let mut done = 0;
+        let mut batch = 1;
         while done < count {
             let end = count.min(done + batch);
             for result in join_all((done..end).map(&step)).await {
@@ -386,7 +388,8 @@ impl Update<'_> {
     }
 
     fn event(&self, verb: &str, pod: &Object, error: Option<&Failure>) {
-        let (pod, set) = (pod.name(), self.set.name());
+        let pod = pod.name();
+        let set = self.set.name();
         let title = title(verb);
         match error {
             None => {
@@ -402,7 +405,8 @@ impl Update<'_> {
     }
 
     fn claim_event(&self, claim: &str, pod: &Object, error: Option<&Failure>) {
-        let (pod, set) = (pod.name(), self.set.name());
+        let pod = pod.name();
+        let set = self.set.name();
         match error {
             None => {
                 let message =

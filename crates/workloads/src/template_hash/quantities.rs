@@ -152,14 +152,16 @@ fn write_parts(
     text: &str,
     format: &str,
 ) -> Result {
-    let (int64, scale_type) = ("resource.int64Amount", "resource.Scale");
+    let int64 = "resource.int64Amount";
+    let scale_type = "resource.Scale";
     write!(out, "{{i:({int64}){{value:(int64){amount} scale:({scale_type}){scale}}} ")?;
     out.write_str("d:(resource.infDecAmount){Dec:(*inf.Dec)")?;
     match large {
         None => out.write_str("<nil>")?,
         Some((is_negative, words)) => {
             let words: Vec<String> = words.iter().map(u64::to_string).collect();
-            let (words, scale) = (words.join(" "), FRACTION_DIGITS);
+            let words = words.join(" ");
+            let scale = FRACTION_DIGITS;
             write!(out, "{{unscaled:(big.Int){{neg:(bool){is_negative} abs:(big.nat)[{words}]}} ")?;
             write!(out, "scale:(inf.Scale){scale}}}")?;
         }

@@ -137,7 +137,8 @@ impl Volumes {
             return self.set_phase(target, claim, "Pending", None).await.map(drop);
         }
         let other = |name: &str| volume.str_at(&["spec", "claimRef", name]).to_owned();
-        let (key, other) = (target.key(), format!("{}/{}", other("namespace"), other("name")));
+        let key = target.key();
+        let other = format!("{}/{}", other("namespace"), other("name"));
         Err(Status::internal(format!(
             "invalid binding of claim {key:?} to volume {name:?}: volume already claimed by {other:?}"
         )))

@@ -109,8 +109,8 @@ pub(crate) fn find_best<'v>(
     volumes: impl IntoIterator<Item = &'v Object>,
     is_delayed: bool,
 ) -> Option<&'v Object> {
-    let selector = claim.at(&["spec", "selector"]);
-    let selector = selector.map(|selector| Selector::from_object(Some(selector)));
+    let selector =
+        claim.at(&["spec", "selector"]).map(|selector| Selector::from_object(Some(selector)));
     let wanted = requested(claim);
     let suits = |volume: &&Object| {
         let is_free = !volume.at(&["spec", "claimRef"]).is_some_and(Value::is_map);
@@ -280,7 +280,8 @@ mod tests {
 
     #[test]
     fn binding_marks_both_sides() {
-        let (claim, volume) = (claim(), volume("v", "3Gi", |_| ()));
+        let claim = claim();
+        let volume = volume("v", "3Gi", |_| ());
         let bound = bind_volume(&volume, &claim).expect("a change");
         assert_eq!(bound.annotation(BOUND_BY_CONTROLLER), Some("yes"));
         assert!(is_bound_to(&bound, &claim) && bind_volume(&bound, &claim).is_none());

@@ -257,9 +257,11 @@ fn restricted_capabilities(template: &Template<'_>, minor: u32) -> Option<Violat
 }
 
 fn host_namespaces(template: &Template<'_>, _: u32) -> Option<Violation> {
-    let set = ["hostNetwork", "hostPID", "hostIPC"].into_iter();
-    let set = set.filter(|name| template.spec.get(name).and_then(Value::as_bool) == Some(true));
-    let set: Vec<String> = set.map(|name| format!("{name}=true")).collect();
+    let set: Vec<String> = ["hostNetwork", "hostPID", "hostIPC"]
+        .into_iter()
+        .filter(|name| template.spec.get(name).and_then(Value::as_bool) == Some(true))
+        .map(|name| format!("{name}=true"))
+        .collect();
     (!set.is_empty()).then(|| Violation { reason: "host namespaces", detail: set.join(", ") })
 }
 
@@ -418,7 +420,8 @@ fn selinux(template: &Template<'_>, minor: u32) -> Option<Violation> {
     };
     let is_forbidden =
         |object: &Value| is_forbidden_type(object) || sets(object, "user") || sets(object, "role");
-    let (pod, containers) = (is_forbidden(template.spec), template.container_names(is_forbidden));
+    let pod = is_forbidden(template.spec);
+    let containers = template.container_names(is_forbidden);
     if !pod && containers.is_empty() {
         return None;
     }
@@ -458,8 +461,8 @@ fn is_forbidden_seccomp(object: &Value) -> bool {
 
 /// Returns the pod and containers with a forbidden seccomp profile.
 fn seccomp_violation(template: &Template<'_>) -> Option<Violation> {
-    let (pod, containers) =
-        (is_forbidden_seccomp(template.spec), template.container_names(is_forbidden_seccomp));
+    let pod = is_forbidden_seccomp(template.spec);
+    let containers = template.container_names(is_forbidden_seccomp);
     let all = std::iter::once(template.spec).chain(template.containers());
     let kinds: BTreeSet<&str> =
         all.filter(|object| is_forbidden_seccomp(object)).filter_map(seccomp_kind).collect();
@@ -545,7 +548,8 @@ fn sysctls(template: &Template<'_>, minor: u32) -> Option<Violation> {
 
 fn windows_host_process(template: &Template<'_>, _: u32) -> Option<Violation> {
     let sets = |object: &Value| has_bool(object, &["windowsOptions", "hostProcess"], true);
-    let (pod, containers) = (sets(template.spec), template.container_names(sets));
+    let pod = sets(template.spec);
+    let containers = template.container_names(sets);
     (pod || !containers.is_empty()).then(|| Violation {
         reason: "hostProcess",
         detail: format!(
@@ -599,7 +603,8 @@ fn run_as_user(template: &Template<'_>, minor: u32) -> Option<Violation> {
     let root = |object: &Value| {
         security_context_field(object, &["runAsUser"]).and_then(Value::as_int) == Some(0)
     };
-    let (pod, containers) = (root(template.spec), template.container_names(root));
+    let pod = root(template.spec);
+    let containers = template.container_names(root);
     (pod || !containers.is_empty()).then(|| Violation {
         reason: "runAsUser=0",
         detail: format!("{} must not set runAsUser=0", pod_and_containers(pod, &containers)),

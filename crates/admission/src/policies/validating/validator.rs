@@ -140,8 +140,8 @@ fn messages(
             continue;
         };
         let result = expression.evaluate(&activation, &mut budget)?;
-        let text = result.ok();
-        let text = text.as_ref().and_then(Val::as_str).map(str::trim);
+        let value = result.ok();
+        let text = value.as_ref().and_then(Val::as_str).map(str::trim);
         messages.push(text.filter(|text| text.len() <= MESSAGE_BYTES_MAX).map(str::to_owned));
     }
     Ok(messages)

@@ -113,8 +113,8 @@ fn a_line_longer_than_a_file_is_refused_and_a_torn_line_ended() {
 
 #[test]
 fn lines_written_together_are_those_of_single_writes() {
-    let (single, together) =
-        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let single = tempfile::tempdir().expect("a folder");
+    let together = tempfile::tempdir().expect("a folder");
     let lines = ["aaa\n", "bbb\n", "cccc\n", "d\n", "eeeeeee\n"];
     let rotation = Rotation { bytes: 8, ..Rotation::default() };
     write(rotation, &lines, single.path());

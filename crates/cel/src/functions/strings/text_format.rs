@@ -178,7 +178,8 @@ fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), EvalError> {
                 type_name(&key)
             )));
         }
-        let (mut name, mut text) = (String::new(), String::new());
+        let mut name = String::new();
+        let mut text = String::new();
         meter::item()?;
         write_element(&mut name, &key)?;
         write_element(&mut text, &value)?;

@@ -96,8 +96,11 @@ fn auto_compaction(mode: &str, retention: &str) -> Result<AutoCompaction> {
             Ok(AutoCompaction::Periodic(Duration::from_secs(seconds)))
         }
         ("periodic" | "", None) => {
-            let nanos = go_values::duration(retention).ok().map(|duration| duration.0);
-            let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok()).with_context(wrong)?;
+            let nanos = go_values::duration(retention)
+                .ok()
+                .map(|duration| duration.0)
+                .and_then(|nanos| u64::try_from(nanos).ok())
+                .with_context(wrong)?;
             Ok(AutoCompaction::Periodic(Duration::from_nanos(nanos)))
         }
         ("revision", Some(revisions)) => Ok(AutoCompaction::Revisions(revisions)),

@@ -63,8 +63,8 @@ fn verbosity(level: Level) -> Option<u8> {
 fn caller(metadata: &Metadata<'_>) -> String {
     let file = metadata.file().unwrap_or_default();
     let name = file.rsplit('/').next().unwrap_or_default();
-    let package = metadata.target().split("::").next().unwrap_or_default();
-    let package = package.trim_start_matches("keelson_");
+    let package =
+        metadata.target().split("::").next().unwrap_or_default().trim_start_matches("keelson_");
     format!("{package}/{name}:{}", metadata.line().unwrap_or_default())
 }
 

@@ -68,8 +68,9 @@ impl Target {
         let none = Value::Null;
         let user = last(&kubeconfig, "users", "user").unwrap_or(&none);
         let cluster = last(&kubeconfig, "clusters", "cluster").unwrap_or(&none);
-        let plugin = user.get("exec").map(|exec| ExecPlugin::read(exec, cluster, folder));
-        let (plugin, impersonated) = (plugin.transpose()?, impersonated(user)?);
+        let plugin =
+            user.get("exec").map(|exec| ExecPlugin::read(exec, cluster, folder)).transpose()?;
+        let impersonated = impersonated(user)?;
         Ok(Target { kubeconfig, folder: folder.to_owned(), plugin, impersonated })
     }
 
@@ -83,8 +84,8 @@ impl Target {
             expires = credentials.expires;
             replace_credentials(&mut kubeconfig, &credentials.user);
         }
-        let server = Server::read(&Value::Object(kubeconfig), &self.folder);
-        let mut server = server.map_err(anyhow::Error::msg)?;
+        let mut server =
+            Server::read(&Value::Object(kubeconfig), &self.folder).map_err(anyhow::Error::msg)?;
         // Whoever has the file may also mean this host.
         server.peer.route = Route::Node;
         let cluster = last(&self.kubeconfig, "clusters", "cluster");

@@ -28,8 +28,10 @@ pub fn of(manifest: &Manifest, field: &str) -> yaml::Place {
 
 /// Returns the causes of a failure, or its message if it has none.
 pub fn of_failure(failure: &Status) -> Vec<Place> {
-    let causes = failure.details.iter().flat_map(|details| &details.causes);
-    let causes: Vec<Place> = causes
+    let causes: Vec<Place> = failure
+        .details
+        .iter()
+        .flat_map(|details| &details.causes)
         .filter(|cause| !cause.field.is_empty())
         .map(|cause| Place {
             field: cause.field.clone(),

@@ -56,13 +56,14 @@ pub fn apply(setup: &mut Setup<'_>) {
     check_names(setup);
     let chain = chain(setup);
     if let Some(chain) = setup.take(chain) {
-        setup.builder.admission = chain;
+        setup.builder.admission.chain = chain;
     }
 }
 
 fn check_names(setup: &mut Setup<'_>) {
     let values = setup.values;
-    let (on, off) = ("enable-admission-plugins", "disable-admission-plugins");
+    let on = "enable-admission-plugins";
+    let off = "disable-admission-plugins";
     let is_set = |flag| !values.list(flag).is_empty();
     if is_set("admission-control") && (is_set(on) || is_set(off)) {
         setup.fail(
@@ -107,9 +108,12 @@ fn chain(setup: &Setup<'_>) -> Result<AdmissionChain> {
     }
     let chain = AdmissionChain::new(&on, &off).unwrap_or_default();
     let file = values.path("admission-control-config-file");
-    let config = file.as_deref().map(AdmissionChain::read_config);
-    let config = config.transpose().context("--admission-control-config-file")?;
-    let mut config: AdmissionConfig = config.unwrap_or_default();
+    let mut config: AdmissionConfig = file
+        .as_deref()
+        .map(AdmissionChain::read_config)
+        .transpose()
+        .context("--admission-control-config-file")?
+        .unwrap_or_default();
     config.not_ready_seconds = values.int("default-not-ready-toleration-seconds");
     config.unreachable_seconds = values.int("default-unreachable-toleration-seconds");
     let chain = chain.with_config(config);

@@ -31,7 +31,7 @@ pub fn apply(setup: &mut Setup<'_>) {
         // A name alone enables it.
         let is_on = if value.is_empty() { Ok(true) } else { go_values::boolean(value) };
         match is_on {
-            Ok(is_on) => setup.builder.runtime_config.push((name.clone(), is_on)),
+            Ok(is_on) => setup.builder.apis.runtime_config.push((name.clone(), is_on)),
             Err(_) => setup.fail(format!("invalid value {name}={value}")),
         }
     }

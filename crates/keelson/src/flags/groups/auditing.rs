@@ -269,7 +269,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     let policy = AuditPolicyFile::read(&path).map_err(|why| anyhow!(why));
     let Some(policy) = setup.take(policy) else { return };
     if log.is_some() || webhook.is_some() {
-        setup.builder.audit = Some(AuditOptions { policy, log, webhook });
+        setup.builder.recording.audit = Some(AuditOptions { policy, log, webhook });
     }
 }
 
@@ -334,27 +334,31 @@ fn backend(
     is_used: bool,
 ) -> Option<(AuditMode, Option<AuditTruncation>)> {
     let version = version(setup.values.text(names.version));
-    let (mode, truncation) = (mode(setup, names), truncation(setup, names));
+    let mode = mode(setup, names);
+    let truncation = truncation(setup, names);
     if !is_used {
         return None;
     }
-    let (mode, truncation) = (setup.take(mode), setup.take(truncation));
+    let mode = setup.take(mode);
+    let truncation = setup.take(truncation);
     setup.take(version)?;
     Some((mode?, truncation?))
 }
 
 fn mode(setup: &Setup<'_>, names: &Names) -> Result<AuditMode> {
-    let (values, backend) = (setup.values, names.backend);
+    let values = setup.values;
+    let backend = names.backend;
     let positive = |name: &'static str, what: &str| {
         let number = values.int(name);
         usize::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
             anyhow!("invalid audit batch {backend} {what} {number}, must be a positive number")
         })
     };
-    let (buffer, batch) =
-        (positive(names.buffer, "buffer size"), positive(names.batch, "max batch size"));
+    let buffer = positive(names.buffer, "buffer size");
+    let batch = positive(names.batch, "max batch size");
     let wait = values.duration(names.wait);
-    let (rate, burst) = (values.float(names.rate), positive(names.burst, "throttle burst"));
+    let rate = values.float(names.rate);
+    let burst = positive(names.burst, "throttle burst");
     let throttles = values.bool(names.throttles);
     match values.text(names.mode) {
         "blocking" => return Ok(AuditMode::Blocking),
@@ -367,7 +371,8 @@ fn mode(setup: &Setup<'_>, names: &Names) -> Result<AuditMode> {
             ));
         }
     }
-    let (buffer_events_max, batch_events_max) = (buffer?, batch?);
+    let buffer_events_max = buffer?;
+    let batch_events_max = batch?;
     if throttles && rate <= 0.0 {
         return Err(anyhow!(
             "invalid audit batch {backend} throttle QPS {rate}, must be a positive number"
@@ -378,8 +383,10 @@ fn mode(setup: &Setup<'_>, names: &Names) -> Result<AuditMode> {
 }
 
 fn truncation(setup: &Setup<'_>, names: &Names) -> Result<Option<AuditTruncation>> {
-    let (values, backend) = (setup.values, names.backend);
-    let (events, batches) = (values.int(names.event_bytes), values.int(names.batch_bytes));
+    let values = setup.values;
+    let backend = names.backend;
+    let events = values.int(names.event_bytes);
+    let batches = values.int(names.batch_bytes);
     let is_on = values.bool(names.truncates);
     if events <= 0 {
         return Err(anyhow!(

@@ -205,30 +205,30 @@ pub fn apply(setup: &mut Setup<'_>, allows_all: bool) {
             );
         }
         let by_flag = AnonymousConfig { enabled: values.bool("anonymous-auth"), paths: vec![] };
-        setup.builder.jwt = jwt;
-        setup.builder.anonymous = anonymous.unwrap_or(by_flag);
+        setup.builder.authentication.jwt = jwt;
+        setup.builder.authentication.anonymous = anonymous.unwrap_or(by_flag);
     }
-    if setup.builder.anonymous.enabled && allows_all {
+    if setup.builder.authentication.anonymous.enabled && allows_all {
         setup.notes.push(
             "--authorization-mode has AlwaysAllow; anonymous requests are rejected, because they \
              would be allowed everything"
                 .to_owned(),
         );
-        setup.builder.anonymous.enabled = false;
+        setup.builder.authentication.anonymous.enabled = false;
     }
-    setup.builder.bootstrap_token_auth = values.bool("enable-bootstrap-token-auth");
-    setup.builder.client_ca_file = values.path("client-ca-file");
+    setup.builder.authentication.bootstrap_token_auth = values.bool("enable-bootstrap-token-auth");
+    setup.builder.authentication.client_ca_file = values.path("client-ca-file");
     let front_proxy = request_header::options(values);
     if let Some(front_proxy) = setup.take(front_proxy) {
-        setup.builder.front_proxy = front_proxy;
+        setup.builder.authentication.front_proxy = front_proxy;
     }
     let tokens = tokens(setup);
     if let Some(tokens) = setup.take(tokens) {
-        setup.builder.tokens = tokens;
+        setup.builder.authentication.tokens = tokens;
     }
     let webhook = token_webhook(setup);
     if let Some(webhook) = setup.take(webhook) {
-        setup.builder.token_webhook = webhook;
+        setup.builder.authentication.token_webhook = webhook;
     }
     service_account_tokens(setup);
 }
@@ -326,7 +326,7 @@ fn service_account_tokens(setup: &mut Setup<'_>) {
         );
     }
     let defaults = ServiceAccountTokenOptions::default();
-    setup.builder.service_account_tokens = ServiceAccountTokenOptions {
+    setup.builder.authentication.service_account_tokens = ServiceAccountTokenOptions {
         issuers: if issuers.is_empty() { defaults.issuers } else { issuers.to_vec() },
         audiences: values.list("api-audiences").to_vec(),
         signing_key_file,

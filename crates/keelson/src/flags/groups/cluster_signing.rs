@@ -99,7 +99,7 @@ pub fn apply(setup: &mut Setup<'_>) {
         ),
         duration: setup.duration("cluster-signing-duration"),
     };
-    setup.builder.signing = signing;
+    setup.builder.controllers.signing = signing;
 }
 
 fn files(
@@ -107,7 +107,8 @@ fn files(
     certificate: &'static str,
     key: &'static str,
 ) -> Option<AuthorityFiles> {
-    let (certificate_file, key_file) = (setup.values.path(certificate), setup.values.path(key));
+    let certificate_file = setup.values.path(certificate);
+    let key_file = setup.values.path(key);
     if certificate_file.is_some() != key_file.is_some() {
         setup.fail(format!("--{certificate} and --{key} must be given together"));
     }

@@ -161,9 +161,9 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     if let Some(path) = values.path("encryption-provider-config") {
         let reloads = values.bool("encryption-provider-config-automatic-reload");
-        let file = EncryptionFile::read(&path, reloads);
-        let file = file.map_err(|why| anyhow!("--encryption-provider-config: {why}"));
-        setup.builder.encryption = setup.take(file);
+        let file = EncryptionFile::read(&path, reloads)
+            .map_err(|why| anyhow!("--encryption-provider-config: {why}"));
+        setup.builder.storage.encryption = setup.take(file);
     }
     match values.text("storage-media-type") {
         "" | PROTOBUF => {}
@@ -188,7 +188,8 @@ pub fn apply(setup: &mut Setup<'_>) {
              servers are URLs, semicolon separated",
         );
     }
-    let (certificate, key) = (values.path("etcd-certfile"), values.path("etcd-keyfile"));
+    let certificate = values.path("etcd-certfile");
+    let key = values.path("etcd-keyfile");
     if certificate.is_some() != key.is_some() {
         setup.fail("--etcd-certfile and --etcd-keyfile must be given together");
     }
@@ -197,7 +198,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     if servers.is_empty() {
         return;
     }
-    setup.builder.etcd = Some(Etcd {
+    setup.builder.storage.etcd = Some(Etcd {
         ca_file: values.path("etcd-cafile"),
         identity_files: certificate.zip(key),
         prefix: values.text("etcd-prefix").to_owned(),

@@ -42,9 +42,9 @@ pub const GROUP: Group = Group {
 /// Checks the flags and applies them.
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
-    setup.builder.limits.contention_profiling = values.bool("contention-profiling");
-    setup.builder.limits.fairness = values.bool("enable-priority-and-fairness");
-    if !setup.builder.limits.fairness {
+    setup.builder.serving.limits.contention_profiling = values.bool("contention-profiling");
+    setup.builder.serving.limits.fairness = values.bool("enable-priority-and-fairness");
+    if !setup.builder.serving.limits.fairness {
         return;
     }
     let reads = values.int("max-requests-inflight");

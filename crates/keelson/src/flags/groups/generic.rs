@@ -152,18 +152,20 @@ pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
     check_not_negative(setup);
     let builder = &mut *setup.builder;
-    builder.advertise = values.ip("advertise-address");
-    builder.external_host = values.some_text("external-hostname").map(str::to_owned);
-    builder.shutdown_delay = values.duration("shutdown-delay-duration");
-    builder.limits.sends_retry_after = values.bool("shutdown-send-retry-after");
-    builder.limits.watch_end_spread = values.duration("shutdown-watch-termination-grace-period");
+    builder.network.advertise = values.ip("advertise-address");
+    builder.serving.external_host = values.some_text("external-hostname").map(str::to_owned);
+    builder.serving.shutdown_delay = values.duration("shutdown-delay-duration");
+    builder.serving.limits.sends_retry_after = values.bool("shutdown-send-retry-after");
+    builder.serving.limits.watch_end_spread =
+        values.duration("shutdown-watch-termination-grace-period");
     let count = |name| usize::try_from(values.int(name)).unwrap_or(0);
-    builder.limits.requests_in_flight_max = count("max-requests-inflight");
-    builder.limits.mutating_requests_in_flight_max = count("max-mutating-requests-inflight");
-    builder.limits.goaway_chance = values.float("goaway-chance");
-    builder.limits.request_timeout = values.duration("request-timeout");
+    builder.serving.limits.requests_in_flight_max = count("max-requests-inflight");
+    builder.serving.limits.mutating_requests_in_flight_max =
+        count("max-mutating-requests-inflight");
+    builder.serving.limits.goaway_chance = values.float("goaway-chance");
+    builder.serving.limits.request_timeout = values.duration("request-timeout");
     let seconds = u64::try_from(values.int("min-request-timeout")).unwrap_or(0);
-    builder.limits.watch_life_min = Duration::from_secs(seconds);
+    builder.serving.limits.watch_life_min = Duration::from_secs(seconds);
     feature_gates(setup);
     check_versions(setup);
     browsers(setup);
@@ -218,7 +220,7 @@ fn feature_gates(setup: &mut Setup<'_>) {
         return setup.fail_first(format!("component not registered: {other}"));
     }
     match (keelson::feature_gates::parse(gates), setup.face) {
-        (Ok(features), _) => setup.builder.features = features,
+        (Ok(features), _) => setup.builder.apis.features = features,
         (Err(why), Face::Serve) => setup.fail(format!("--feature-gates: {why}")),
         (Err(why), Face::KubeApiserver) => setup.fail_first(why.to_string()),
     }
@@ -257,7 +259,7 @@ fn check_versions(setup: &mut Setup<'_>) {
 fn browsers(setup: &mut Setup<'_>) {
     let values = setup.values;
     match CrossOrigins::new(values.list("cors-allowed-origins")) {
-        Ok(origins) => setup.builder.browsers.origins = origins,
+        Ok(origins) => setup.builder.serving.browsers.origins = origins,
         Err(reasons) => {
             reasons.into_iter().for_each(|why| setup.fail(format!("--cors-allowed-origins {why}")))
         }
@@ -279,6 +281,6 @@ fn browsers(setup: &mut Setup<'_>) {
         }
     }
     if !directives.is_empty() {
-        setup.builder.browsers.transport_security = Some(directives.join("; "));
+        setup.builder.serving.browsers.transport_security = Some(directives.join("; "));
     }
 }

@@ -118,8 +118,10 @@ fn apply_simulation(setup: &mut Setup<'_>) {
     }
     if setup.values.bool("simulate") {
         let nodes = usize::try_from(nodes).unwrap_or_default();
-        let (clock, stages) = (SteppedClock::new(rate), stages_of_files(setup));
-        setup.builder.simulation = Some(Simulation { nodes, clock, stages, ..Default::default() });
+        let clock = SteppedClock::new(rate);
+        let stages = stages_of_files(setup);
+        setup.builder.controllers.simulation =
+            Some(Simulation { nodes, clock, stages, ..Default::default() });
     } else {
         let no_stages = setup.values.list("simulate-stages").is_empty();
         let flags = [("nodes", nodes == 1), ("rate", rate == 1.0), ("stages", no_stages)];
@@ -178,15 +180,15 @@ pub fn apply(setup: &mut Setup<'_>) {
     } else {
         apply_data_dir(setup);
     }
-    setup.builder.controllers = values.list("controllers").to_vec();
+    setup.builder.controllers.selected = values.list("controllers").to_vec();
     apply_simulation(setup);
     setup.builder.explorer = values.bool("ui");
     let seconds = u64::try_from(values.int("history-seconds")).unwrap_or(0);
-    setup.builder.history = Duration::from_secs(seconds.max(1));
+    setup.builder.storage.history = Duration::from_secs(seconds.max(1));
     if !matches!(values.text("log-format"), "" | "text" | "json") {
         setup.fail("--log-format: it is neither text nor json");
     }
-    if setup.builder.etcd.is_none() {
+    if setup.builder.storage.etcd.is_none() {
         return;
     }
     for flag in ["durability", "history-seconds"] {
@@ -200,11 +202,11 @@ pub fn apply(setup: &mut Setup<'_>) {
 fn apply_data_dir(setup: &mut Setup<'_>) {
     let values = setup.values;
     let Some(dir) = setup.take(data_dir(values.path("data-dir").as_ref())) else { return };
-    if setup.builder.cert_dir.is_none() {
-        setup.builder.cert_dir = Some(dir.join("pki"));
+    if setup.builder.serving.cert_dir.is_none() {
+        setup.builder.serving.cert_dir = Some(dir.join("pki"));
     }
     match is_durable(values.text("durability")) {
-        Some(true) => setup.builder.data_dir = Some(dir),
+        Some(true) => setup.builder.storage.data_dir = Some(dir),
         Some(false) => {}
         None => {
             let other = values.text("durability");
@@ -231,14 +233,14 @@ fn apply_ephemeral(setup: &mut Setup<'_>) {
             setup.fail(format!("--{flag} cannot be used with --ephemeral"));
         }
     }
-    if setup.builder.etcd.is_some() {
+    if setup.builder.storage.etcd.is_some() {
         setup.fail("--etcd-servers cannot be used with --ephemeral");
     }
     if !values.is_given("bind-address") {
-        setup.builder.bind.set_ip(Ipv4Addr::LOCALHOST.into());
+        setup.builder.serving.bind.set_ip(Ipv4Addr::LOCALHOST.into());
     }
     if !values.is_given("secure-port") {
-        setup.builder.bind.set_port(0);
+        setup.builder.serving.bind.set_port(0);
     }
 }
 

@@ -65,7 +65,7 @@ pub const GROUP: Group = Group {
 
 /// Checks the flags.
 pub fn apply(setup: &mut Setup<'_>) {
-    let is_allowed = setup.builder.features.is_on(Feature::LoggingAlphaOptions);
+    let is_allowed = setup.builder.apis.features.is_on(Feature::LoggingAlphaOptions);
     for (flag, field) in [
         ("log-text-split-stream", "text.splitStream"),
         ("log-text-info-buffer-size", "text.infoBufferSize"),

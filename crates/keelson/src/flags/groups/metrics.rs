@@ -73,7 +73,7 @@ pub fn apply(setup: &mut Setup<'_>) {
             )),
         }
     }
-    setup.builder.metrics = Arc::new(selection);
+    setup.builder.recording.metrics = Arc::new(selection);
 }
 
 /// Checks that the keys are names of a metric and of one of its labels.

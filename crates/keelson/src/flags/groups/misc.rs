@@ -200,15 +200,15 @@ const HOST_BITS_MAX: [u8; 2] = [20, 64];
 /// Checks the flags and applies them.
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
-    setup.builder.event_ttl = setup.duration("event-ttl");
+    setup.builder.storage.event_ttl = setup.duration("event-ttl");
     let builder = &mut *setup.builder;
-    builder.aggregator_routing = values.bool("enable-aggregator-routing");
-    builder.allows_privileged = values.bool("allow-privileged");
+    builder.far_side.aggregator_routing = values.bool("enable-aggregator-routing");
+    builder.apis.allows_privileged = values.bool("allow-privileged");
     if let Ok(ports) = values.text("service-node-port-range").parse() {
-        builder.node_ports = ports;
+        builder.network.node_ports = ports;
     }
     match values.text("endpoint-reconciler-type") {
-        "none" => builder.publishes_endpoint = false,
+        "none" => builder.network.publishes_endpoint = false,
         "lease" | "master-count" => {}
         other => setup.fail(format!("unknown endpoint reconciler type: {other}")),
     }
@@ -222,13 +222,14 @@ pub fn apply(setup: &mut Setup<'_>) {
         ));
     }
     let certificate = values.path("kubelet-client-certificate");
-    setup.builder.kubelets = KubeletOptions {
+    setup.builder.far_side.kubelets = KubeletOptions {
         certificate_authority: values.path("kubelet-certificate-authority"),
         client_certificate: certificate.zip(values.path("kubelet-client-key")),
         address_types: values.list("kubelet-preferred-address-types").to_vec(),
     };
     let certificate = values.path("proxy-client-cert-file");
-    setup.builder.proxy_client_certificate = certificate.zip(values.path("proxy-client-key-file"));
+    setup.builder.far_side.proxy_client_certificate =
+        certificate.zip(values.path("proxy-client-key-file"));
     for flag in [
         "kubelet-certificate-authority",
         "kubelet-client-certificate",
@@ -295,13 +296,13 @@ fn service_ranges(setup: &mut Setup<'_>) {
         );
     }
     check_family(setup, families.first());
-    setup.builder.service_ranges = ranges.into_iter().map(str::to_owned).collect();
+    setup.builder.network.service_ranges = ranges.into_iter().map(str::to_owned).collect();
 }
 
 /// The service `kubernetes` has endpoints of the family of its ClusterIP.
 fn check_family(setup: &mut Setup<'_>, first: Option<&IpAddr>) {
-    let (Some(first), Some(advertised)) = (first, setup.builder.advertise) else { return };
-    let is_shown = setup.builder.publishes_endpoint && setup.face == Face::KubeApiserver;
+    let (Some(first), Some(advertised)) = (first, setup.builder.network.advertise) else { return };
+    let is_shown = setup.builder.network.publishes_endpoint && setup.face == Face::KubeApiserver;
     if is_shown && first.is_ipv4() != advertised.is_ipv4() {
         setup.fail(format!(
             "service IP family \"{first}\" must match public address family \"{advertised}\""

@@ -102,17 +102,18 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     let address = values.ip("bind-address").unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let builder = &mut *setup.builder;
-    builder.bind = SocketAddr::new(address, u16::try_from(port).unwrap_or(0));
-    builder.shares_port = values.bool("permit-port-sharing");
+    builder.serving.bind = SocketAddr::new(address, u16::try_from(port).unwrap_or(0));
+    builder.serving.shares_port = values.bool("permit-port-sharing");
     let streams = values.int("http2-max-streams-per-connection");
     if let Some(streams) = u32::try_from(streams).ok().filter(|streams| *streams > 0) {
-        builder.limits.http2_streams_max = streams;
+        builder.serving.limits.http2_streams_max = streams;
     }
-    let (certificate, key) = (values.path("tls-cert-file"), values.path("tls-private-key-file"));
+    let certificate = values.path("tls-cert-file");
+    let key = values.path("tls-private-key-file");
     if certificate.is_some() != key.is_some() {
         setup.fail("--tls-cert-file and --tls-private-key-file must be given together");
     }
-    setup.builder.tls_files = certificate.zip(key);
+    setup.builder.serving.tls_files = certificate.zip(key);
     certificate_folder(setup);
     tls_options(setup);
 }
@@ -121,8 +122,10 @@ pub fn apply(setup: &mut Setup<'_>) {
 fn certificate_folder(setup: &mut Setup<'_>) {
     let dir = PathBuf::from(setup.values.text("cert-dir"));
     match setup.face {
-        Face::KubeApiserver => setup.builder.serving_pair_dir = Some(dir),
-        Face::Serve if setup.values.is_given("cert-dir") => setup.builder.cert_dir = Some(dir),
+        Face::KubeApiserver => setup.builder.serving.serving_pair_dir = Some(dir),
+        Face::Serve if setup.values.is_given("cert-dir") => {
+            setup.builder.serving.cert_dir = Some(dir)
+        }
         Face::Serve => {}
     }
 }
@@ -135,10 +138,10 @@ fn tls_options(setup: &mut Setup<'_>) {
         values.list("tls-curve-preferences"),
     );
     match options {
-        Ok(options) => setup.builder.tls_options = options,
+        Ok(options) => setup.builder.serving.tls_options = options,
         Err(why) => setup.fail(why),
     }
-    setup.builder.tls_options.is_http1_only = values.bool("disable-http2-serving");
+    setup.builder.serving.tls_options.is_http1_only = values.bool("disable-http2-serving");
     let named = values.list("tls-sni-cert-key").iter().filter_map(|text| {
         let (files, names) = text.split_once(':').map_or((text.as_str(), ""), |both| both);
         let (certificate, key) = files.split_once(',')?;
@@ -149,5 +152,5 @@ fn tls_options(setup: &mut Setup<'_>) {
             names: names.filter(|name| !name.is_empty()).collect(),
         })
     });
-    setup.builder.named_certificates = named.collect();
+    setup.builder.serving.named_certificates = named.collect();
 }

@@ -20,5 +20,5 @@ pub const GROUP: Group = Group {
 pub fn apply(setup: &mut Setup<'_>) {
     let Some(path) = setup.values.path("tracing-config-file") else { return };
     let options = TracingOptions::read(&path).map_err(|why| anyhow!(why));
-    setup.builder.tracing = setup.take(options);
+    setup.builder.recording.tracing = setup.take(options);
 }

@@ -23,8 +23,8 @@ fn policy(folder: &TempDir, level: &str) -> PathBuf {
 
 fn server(audit: AuditOptions) -> Server {
     let mut builder = without_controllers();
-    builder.certificate_check_interval = Duration::from_millis(20);
-    builder.audit = Some(audit);
+    builder.serving.certificate_check_interval = Duration::from_millis(20);
+    builder.recording.audit = Some(audit);
     Server::start_plain(builder)
 }
 
@@ -121,7 +121,7 @@ fn a_panic_is_an_event() {
         |_, _: &mut Value| panic!("this panic is part of a test"),
         |_, _| Ok(()),
     );
-    builder.audit = Some(log_to(&policy(&folder, "Metadata"), &log));
+    builder.recording.audit = Some(log_to(&policy(&folder, "Metadata"), &log));
     let server = Server::start_plain(builder);
     let map = json!({"metadata": {"name": "a"}});
     let headers = "Audit-ID: p\r\nContent-Type: application/json\r\n";
@@ -212,13 +212,14 @@ fn a_webhook_gets_lists_of_events_and_is_asked_again_after_failures() {
         .map(|event| format!("{} {}", event["auditID"], event["stage"]).replace('"', ""))
         .collect();
     shown.sort();
-    let expected = (0..9).flat_map(|number| {
-        ["RequestReceived", "ResponseComplete"]
-            .into_iter()
-            .rev()
-            .map(move |stage| format!("e{number} {stage}"))
-    });
-    let mut expected: Vec<String> = expected.collect();
+    let mut expected: Vec<String> = (0..9)
+        .flat_map(|number| {
+            ["RequestReceived", "ResponseComplete"]
+                .into_iter()
+                .rev()
+                .map(move |stage| format!("e{number} {stage}"))
+        })
+        .collect();
     expected.sort();
     assert_eq!(shown, expected);
 }

@@ -76,8 +76,8 @@ fn start(policy: &str, log: &Path) -> Server {
     tokens.insert("admintoken", user("admin", MASTERS));
     tokens.insert("alicetoken", user("alice", "devs"));
     let mut builder = without_controllers();
-    builder.tokens = tokens;
-    builder.audit = Some(log_to(&files().join(format!("{policy}.yaml")), log));
+    builder.authentication.tokens = tokens;
+    builder.recording.audit = Some(log_to(&files().join(format!("{policy}.yaml")), log));
     Server::start(builder)
 }
 
@@ -99,8 +99,8 @@ fn check(policy: &str) {
     let log = folder.path().join("audit.log");
     let server = start(policy, &log);
     send(&Api::unchecked(server.keelson.address(), None).expect("a client"), &all);
-    let recorded = std::fs::read_to_string(file).expect("a recording");
-    let recorded: Vec<&str> = recorded.lines().collect();
+    let recording = std::fs::read_to_string(file).expect("a recording");
+    let recorded: Vec<&str> = recording.lines().collect();
     let lines = read(&log, &all, recorded.len());
     server.stop();
     let differing = lines.iter().zip(&recorded).filter(|(have, want)| *have != *want);
@@ -125,8 +125,10 @@ fn read(log: &Path, all: &[Request], expected: usize) -> Vec<String> {
     let until = Instant::now() + if expected == usize::MAX { QUIET } else { POLL_TIMEOUT };
     loop {
         let text = std::fs::read_to_string(log).unwrap_or_default();
-        let events = text.lines().filter(|_| text.ends_with('\n'));
-        let events = events.map(|line| serde_json::from_str(line).expect("an event"));
+        let events = text
+            .lines()
+            .filter(|_| text.ends_with('\n'))
+            .map(|line| serde_json::from_str(line).expect("an event"));
         let mut found: Vec<(usize, Value)> = events
             .filter_map(|event: Value| Some((*places.get(event["auditID"].as_str()?)?, event)))
             .collect();

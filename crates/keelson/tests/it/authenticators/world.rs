@@ -273,7 +273,8 @@ impl World {
 
     pub fn signed_account_token(&self, claims: &[Claim]) -> String {
         let right = || {
-            let (account, pod) = (self.uid("serviceaccounts/robot"), self.uid("pods/p"));
+            let account = self.uid("serviceaccounts/robot");
+            let pod = self.uid("pods/p");
             json!({"iss": "https://kubernetes.default.svc", "aud": "https://kubernetes.default.svc",
                 "exp": now() + 600, "iat": now(), "nbf": now(),
                 "sub": "system:serviceaccount:default:robot",
@@ -322,11 +323,13 @@ impl World {
         if let Some(token) = self.signed.borrow().get(&known) {
             return token.clone();
         }
-        let named = claims.iter().find_map(|claim| match claim {
-            Claim::Key(name) => Some(*name),
-            _ => None,
-        });
-        let named = named.unwrap_or("old");
+        let named = claims
+            .iter()
+            .find_map(|claim| match claim {
+                Claim::Key(name) => Some(*name),
+                _ => None,
+            })
+            .unwrap_or("old");
         let read =
             |name: &str| SigningKey::read(&self.account_keys[name].serialize_pem()).expect("a key");
         let key = read(if has(claims, &Claim::OtherKey) { "other" } else { named });
@@ -347,7 +350,8 @@ impl World {
     pub fn signed_oidc(&self, claims: &[Claim]) -> String {
         let right = json!({"iss": self.issuer.url(), "aud": "us", "sub": "alice",
             "exp": now() + 600, "iat": now()});
-        let (keys, other) = (self.issuer_keys.borrow(), OidcKey::p256());
+        let keys = self.issuer_keys.borrow();
+        let other = OidcKey::p256();
         let right_key = keys.last().expect("a key");
         let id = format!("k{}", keys.len() - 1);
         let public = right_key.jwk(&id).to_string();
@@ -363,8 +367,8 @@ impl World {
     }
 
     pub fn write_oidc_config(&self, audience: &str) {
-        let text = config(&self.issuer, BY_SUBJECT);
-        let text = text.replace("audiences: [us]", &format!("audiences: [{audience}]"));
+        let text = config(&self.issuer, BY_SUBJECT)
+            .replace("audiences: [us]", &format!("audiences: [{audience}]"));
         std::fs::write(self.dir.path().join("authentication.yaml"), text).expect("a file");
     }
 
@@ -376,25 +380,27 @@ impl World {
 fn builder(dir: &Path) -> Builder {
     let file = |name: &str| dir.join(name);
     let (jwt, _) = JwtOptions::read(&file("authentication.yaml")).expect("a configuration");
-    let mut builder = Builder {
-        certificate_check_interval: Duration::from_millis(20),
-        client_ca_file: Some(file("users.pem")),
-        front_proxy: Some(front_proxy::options(&file("proxies.pem"), &[])),
-        service_account_tokens: ServiceAccountTokenOptions {
+    let mut builder = without_controllers().with(|builder| {
+        builder.serving.certificate_check_interval = Duration::from_millis(20);
+        builder.authentication.client_ca_file = Some(file("users.pem"));
+        builder.authentication.front_proxy = Some(front_proxy::options(&file("proxies.pem"), &[]));
+        builder.authentication.service_account_tokens = ServiceAccountTokenOptions {
             signing_key_file: Some(file("signer.pem")),
             key_files: vec![file("verifying.pem")],
             ..ServiceAccountTokenOptions::default()
-        },
-        bootstrap_token_auth: true,
-        jwt: Some(jwt),
-        token_webhook: Some(TokenWebhookOptions {
+        };
+        builder.authentication.bootstrap_token_auth = true;
+        builder.authentication.jwt = Some(jwt);
+        builder.authentication.token_webhook = Some(TokenWebhookOptions {
             kubeconfig: file("hook.kubeconfig"),
             version: ReviewVersion::V1,
             cache_ttl: Duration::ZERO,
-        }),
-        ..without_controllers()
-    };
-    builder.tokens.insert("static", User { name: "alice".into(), ..User::default() });
+        });
+    });
+    builder
+        .authentication
+        .tokens
+        .insert("static", User { name: "alice".into(), ..User::default() });
     builder
 }
 

@@ -184,12 +184,19 @@ fn approval_and_signing_have_separate_field_managers() {
             let status = &got.body["status"];
             status["certificate"].is_string() || status["conditions"][1]["type"] == "Failed"
         });
-        let entries = decided.body["metadata"]["managedFields"].as_array().expect("managers");
-        let entries = entries.iter().filter_map(|entry| {
-            let fields = entry["fieldsV1"]["f:status"].as_object()?;
-            let fields = fields.keys().cloned().collect::<Vec<_>>().join(" ");
-            Some(format!("{} {fields}", entry["subresource"].as_str().unwrap_or_default()))
-        });
+        let entries = decided.body["metadata"]["managedFields"]
+            .as_array()
+            .expect("managers")
+            .iter()
+            .filter_map(|entry| {
+                let fields = entry["fieldsV1"]["f:status"]
+                    .as_object()?
+                    .keys()
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join(" ");
+                Some(format!("{} {fields}", entry["subresource"].as_str().unwrap_or_default()))
+            });
         entries.collect::<BTreeSet<_>>()
     };
     let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

@@ -298,7 +298,8 @@ fn garbage_collection_is_exact_over_kills_of_the_server() {
     site.set(Some(api));
     let mut caller = Caller { site: &site, api: None };
     define_widgets(&mut caller);
-    let (end, mut kills) = (Instant::now() + lasts, 0);
+    let end = Instant::now() + lasts;
+    let mut kills = 0;
     let mut wanted: BTreeMap<String, OwnedObject> = BTreeMap::new();
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
@@ -330,7 +331,8 @@ fn garbage_collection_is_exact_over_kills_of_the_server() {
     assert!(is_right.is_some(), "wanted {wanted:#?}, left {:#?}", list_remaining(&mut caller));
     settle(&mut caller);
     assert_eq!(list_remaining(&mut caller), wanted);
-    let (answers, objects) = (site.acknowledged.load(Ordering::Relaxed), wanted.len());
+    let answers = site.acknowledged.load(Ordering::Relaxed);
+    let objects = wanted.len();
     println!("{kills} kills, {answers} answers, {objects} objects left");
     drop(server);
 }

@@ -60,7 +60,7 @@ fn controllers_resume_when_the_lease_is_not_renewed() {
 #[test]
 fn controllers_named_by_flag_run_regardless_of_the_lease() {
     let mut builder = Keelson::builder();
-    builder.controllers = vec!["*".to_owned(), "-serviceaccount-controller".to_owned()];
+    builder.controllers.selected = vec!["*".to_owned(), "-serviceaccount-controller".to_owned()];
     let server = Server::start_plain(builder);
     let client = server.client();
     create(&client, LEASES, &lease(3600));

@@ -91,7 +91,8 @@ fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
 fn an_owner_is_deleted_when_its_dependent_no_longer_blocks() {
     let server = with_controllers();
     let client = server.client();
-    let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
+    let uid = owner(&client, "owner");
+    let other = owner(&client, "other");
     let owners = [owned_by("owner", &uid, true), owned_by("other", &other, true)];
     create(&client, MAPS, &dependent("shared", &owners));
     delete(&client, &path("owner"), "Foreground");
@@ -145,7 +146,8 @@ fn cycles_that_form_during_foreground_deletion_are_deleted() {
 fn orphans_lose_their_owner_reference_and_stay() {
     let server = with_controllers();
     let client = server.client();
-    let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
+    let uid = owner(&client, "owner");
+    let other = owner(&client, "other");
     create(&client, MAPS, &dependent("one", &[owned_by("owner", &uid, true)]));
     let owners = [owned_by("other", &other, false), owned_by("owner", &uid, false)];
     create(&client, MAPS, &dependent("two", &owners));

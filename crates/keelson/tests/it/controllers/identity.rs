@@ -22,7 +22,8 @@ fn a_server_has_an_identity_lease_and_deletes_expired_ones() {
     let client = server.client();
     let first = client.poll(LEASES, |got| own(&got.body).is_some()).body;
     let lease = own(&first).expect("it was there").clone();
-    let (metadata, spec) = (&lease["metadata"], &lease["spec"]);
+    let metadata = &lease["metadata"];
+    let spec = &lease["spec"];
     assert_eq!(metadata["labels"]["apiserver.kubernetes.io/identity"], "kube-apiserver");
     let address = metadata["annotations"]["kubernetes.io/peer-advertise-address"].as_str();
     let port = format!(":{}", server.keelson.address().port());

@@ -39,8 +39,8 @@ fn policy_status_has_a_warning_for_each_mistyped_expression() {
         conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
     };
     client.poll(&format!("{DEFINITIONS}/foos.x.io"), |answer| established(&answer.body));
-    let recorded = RECORDED.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-    let recorded: Vec<Value> = recorded.collect();
+    let recorded: Vec<Value> =
+        RECORDED.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(recorded.len() >= 60, "{}", recorded.len());
     for case in &recorded {
         create(

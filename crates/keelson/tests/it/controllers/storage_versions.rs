@@ -2,7 +2,7 @@
 
 use super::{MAPS, create};
 use crate::http::{Client, Server};
-use keelson::{Builder, Keelson};
+use keelson::Keelson;
 use keelson_meta::Features;
 use serde_json::{Value, json};
 
@@ -13,7 +13,10 @@ const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 fn migrating() -> Server {
     let features = Features::parse(["StorageVersionMigrator=true"]).expect("a feature gate");
     let served = ("storagemigration.k8s.io/v1beta1".to_owned(), true);
-    Server::start_plain(Builder { features, runtime_config: vec![served], ..Keelson::builder() })
+    Server::start_plain(Keelson::builder().with(|builder| {
+        builder.apis.features = features;
+        builder.apis.runtime_config = vec![served];
+    }))
 }
 
 /// Returns a definition with two versions and the storage version.

@@ -258,8 +258,9 @@ fn an_event_says_that_nobody_works_on_a_workload() {
     let clock = keelson::SteppedClock::new(1.0);
     let off = ["ServiceAccount".to_owned()];
     let admission = keelson::AdmissionChain::new(&[], &off).expect("there is such a plug-in");
-    let builder =
-        keelson::Builder { admission, ..keelson::Keelson::builder() }.clock(clock.clone());
+    let builder = keelson::Keelson::builder()
+        .with(|builder| builder.admission.chain = admission)
+        .clock(clock.clone());
     let server = crate::http::Server::start_plain(builder);
     let client = server.client();
     let template = json!({"metadata": {"labels": {"app": "a"}},

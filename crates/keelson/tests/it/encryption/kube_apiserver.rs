@@ -6,7 +6,7 @@ use crate::controllers::wait_until;
 use crate::etcd::etcd;
 use crate::http::{Client, Server, without_controllers};
 use crate::reference::Reference;
-use keelson::{Builder, EncryptionFile, Etcd};
+use keelson::{EncryptionFile, Etcd};
 use keelson_testkit::kms::FakeKms;
 use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program};
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ fn reads(client: &Client, names: &[&str]) {
 
 fn serve(etcd: &str, config: &Path) -> Server {
     let file = EncryptionFile::read(config, false).expect("a configuration");
-    let builder = Builder { encryption: Some(file), ..without_controllers() };
+    let builder = without_controllers().with(|builder| builder.storage.encryption = Some(file));
     Server::start_plain(builder.etcd(Etcd::new(vec![etcd.to_owned()])))
 }
 
@@ -130,7 +130,8 @@ fn kube_apiserver_and_keelson_read_each_others_encrypted_objects() {
         std::fs::write(&path, config(numbers, &kms.endpoint())).expect("a file");
         path
     };
-    let (old, both) = (write("old.yaml", &[1]), write("both.yaml", &[2, 1]));
+    let old = write("old.yaml", &[1]);
+    let both = write("both.yaml", &[2, 1]);
     let new = write("new.yaml", &[2]);
     let reference = Encrypting::start(&program, &etcd.url(), dir.path(), &old);
     reference.create("theirs");

@@ -7,7 +7,7 @@ use crate::http::{Server, without_controllers};
 use crate::random::Random;
 use crate::webhooks;
 use crate::webhooks::scripted::Webhook;
-use keelson::{Builder, Clock, Etcd, Keelson, SystemClock, Timestamp};
+use keelson::{Clock, Etcd, Keelson, SystemClock, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -40,13 +40,19 @@ fn clock_jumps_change_only_timestamps() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let clock = MovedClock::default();
     let history = Duration::from_secs(60);
-    let server =
-        Server::start_plain(Builder { history, ..without_controllers().clock(clock.clone()) });
+    let server = Server::start_plain(
+        without_controllers()
+            .clock(clock.clone())
+            .with(|builder| builder.storage.history = history),
+    );
     let address = server.keelson.address();
     let connect = move || Ok(Connection::over(plain(address)?));
     let client = server.client();
-    let first = client.get(MAPS).body["metadata"]["resourceVersion"].clone();
-    let first = first.as_str().expect("a revision").to_owned();
+    let first = client.get(MAPS).body["metadata"]["resourceVersion"]
+        .clone()
+        .as_str()
+        .expect("a revision")
+        .to_owned();
     let mut watch = client.open_watch(&format!("{MAPS}?watch=1&timeoutSeconds=600"));
     load::run(&mut random, Reads::GoOn, Arc::new(connect), |load| {
         for (n, hours) in [5, -3, 24 * 400, -24 * 800, 0].into_iter().enumerate() {
@@ -103,7 +109,8 @@ fn leases_expire_on_time_despite_clock_jumps() {
     let client = servers[0].client();
     let path = format!("{LEASES}/{LEASE}");
     let held = client.poll(&path, |answer| answer.status == 200).body;
-    let (holder, began) = (&held["spec"]["holderIdentity"], &held["metadata"]["resourceVersion"]);
+    let holder = &held["spec"]["holderIdentity"];
+    let began = &held["metadata"]["resourceVersion"];
     let began = began.as_str().expect("a revision");
     let query = format!("fieldSelector=metadata.name={LEASE}&resourceVersion={began}");
     let mut watch = client.open_watch(&format!("{LEASES}?watch=1&timeoutSeconds=600&{query}"));

@@ -7,7 +7,7 @@ use crate::http::{Client, POLL_TIMEOUT, without_controllers};
 use crate::random::Random;
 use crate::webhooks;
 use crate::webhooks::scripted::Webhook;
-use keelson::{Builder, Keelson};
+use keelson::Keelson;
 use keelson_store::Embedded;
 use keelson_store::conformance::{Fault, PowerDisk, Rng};
 use keelson_store::embedded::RedbDisk;
@@ -31,8 +31,10 @@ impl Server {
         let disk = RedbDisk::with_files(disk.clone()).expect("the disk opens");
         let store = Embedded::with_disk(Arc::new(disk)).expect("the store opens");
         let runtime = Runtime::new().expect("a runtime");
-        let builder =
-            Builder { tls: false, ..without_controllers().token("t", "admin").store(store) };
+        let builder = without_controllers()
+            .token("t", "admin")
+            .store(store)
+            .with(|builder| builder.serving.tls = false);
         let keelson = runtime.block_on(builder.start()).expect("the server starts");
         Server { runtime, keelson }
     }

@@ -140,7 +140,8 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
     }
     calls.sort_by_key(|call| call.began);
     let start = (CompletedCalls(vec![0; calls.len().div_ceil(64)]), State::default(), 0);
-    let (mut tried, mut open) = (HashSet::new(), vec![start]);
+    let mut tried = HashSet::new();
+    let mut open = vec![start];
     let mut furthest = (0, State::default(), vec![]);
     let mut steps = 0;
     while let Some((done, state, count)) = open.pop() {

@@ -30,7 +30,8 @@ pub struct Objects {
 
 impl Objects {
     fn config_maps() -> Objects {
-        let (path, api_version) = (MAPS.to_owned(), "v1".to_owned());
+        let path = MAPS.to_owned();
+        let api_version = "v1".to_owned();
         Objects { path, api_version, kind: "ConfigMap", updates_unconditionally: true }
     }
 
@@ -211,7 +212,8 @@ impl Load {
         operation: Operation,
     ) -> (Call, bool) {
         let name = name(key);
-        let (all, one) = (self.path().to_owned(), format!("{}/{name}", self.path()));
+        let all = self.path().to_owned();
+        let one = format!("{}/{name}", self.path());
         let object = |id, expected| Some(self.objects.object(&name, id, expected));
         let (method, path, body) = match operation {
             Operation::Read => ("GET", one, None),

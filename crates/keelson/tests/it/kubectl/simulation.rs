@@ -90,8 +90,12 @@ fn through_port_forward(kubectl: &Kubectl, prelude: &str, port: u16, text: &str)
     let mut forwarding = kubectl.spawn_shell(&line);
     // `Forwarding from 127.0.0.1:40123 -> 80`
     let said = forwarding.line();
-    let local = said.split(':').nth(1).and_then(|rest| rest.split(' ').next());
-    let local: u16 = local.and_then(|port| port.parse().ok()).expect("a local port");
+    let local: u16 = said
+        .split(':')
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next())
+        .and_then(|port| port.parse().ok())
+        .expect("a local port");
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, local)).expect("a connection");
     stream.write_all(text.as_bytes()).expect("written");
     stream.shutdown(Shutdown::Write).expect("half closed");

@@ -21,8 +21,8 @@ struct World {
 impl World {
     /// `has_v5`: the node declares that it speaks v5 of the channel protocol.
     fn start(has_v5: bool) -> Option<World> {
-        let node = NodeServer::start(ServerOptions { has_v5, ..ServerOptions::default() });
-        let node = node.expect("a node");
+        let node = NodeServer::start(ServerOptions { has_v5, ..ServerOptions::default() })
+            .expect("a node");
         let kubectl = Kubectl::start(without_controllers())?;
         let features = if has_v5 { vec!["ExtendWebSocketsToKubelet"] } else { vec![] };
         let node_status = json!({"status": {
@@ -139,8 +139,12 @@ fn ports_of_pods_are_forwarded() {
             let mut forwarding = world.kubectl.spawn_shell(&line);
             // `Forwarding from 127.0.0.1:40123 -> 80`
             let said = forwarding.line();
-            let local = said.split(':').nth(1).and_then(|rest| rest.split(' ').next());
-            let local: u16 = local.and_then(|port| port.parse().ok()).expect("a local port");
+            let local: u16 = said
+                .split(':')
+                .nth(1)
+                .and_then(|rest| rest.split(' ').next())
+                .and_then(|port| port.parse().ok())
+                .expect("a local port");
             let clients: Vec<_> = (0..20)
                 .map(|number| {
                     std::thread::spawn(move || {

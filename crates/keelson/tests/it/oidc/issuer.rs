@@ -28,11 +28,11 @@ impl Key {
     pub fn rsa() -> Key {
         let pair = PrivatePkcs8KeyDer::from_pem_slice(RSA.as_bytes())
             .ok()
-            .and_then(|key| RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()).ok());
-        let pair = pair.or_else(|| {
-            let key = PrivatePkcs1KeyDer::from_pem_slice(RSA.as_bytes()).ok()?;
-            RsaKeyPair::from_der(key.secret_pkcs1_der()).ok()
-        });
+            .and_then(|key| RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()).ok())
+            .or_else(|| {
+                let key = PrivatePkcs1KeyDer::from_pem_slice(RSA.as_bytes()).ok()?;
+                RsaKeyPair::from_der(key.secret_pkcs1_der()).ok()
+            });
         Key::Rsa(Box::new(pair.expect("a key")))
     }
 

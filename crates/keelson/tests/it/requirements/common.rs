@@ -12,7 +12,8 @@ fn options_lists_events_and_errors_are_alike_for_every_kind() {
     let server = with_widgets();
     let client = server.client();
     for walked in everything() {
-        let (all, one) = (walked.all(), walked.one());
+        let all = walked.all();
+        let one = walked.one();
         let invalid = client.get(&format!("{all}?resourceVersionMatch=Exact"));
         assert_eq!((invalid.status, &invalid.body["reason"]), (422, &json!("Invalid")), "{all}");
         assert_eq!(invalid.body["details"]["causes"][0]["field"], "resourceVersionMatch", "{all}");
@@ -61,7 +62,8 @@ fn a_scale_is_alike_for_every_kind_and_conflicts_like_its_object() {
     let client = server.client();
     let mut scaled = 0;
     for walked in everything() {
-        let (all, one) = (walked.all(), walked.one());
+        let all = walked.all();
+        let one = walked.one();
         if !["deployments", "replicasets", "statefulsets", "replicationcontrollers", "widgets"]
             .contains(&&*walked.resource)
         {

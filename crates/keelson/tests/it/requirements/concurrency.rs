@@ -122,15 +122,17 @@ fn one_of_two_writers_with_the_same_version_wins() {
     for round in 0..20 {
         let version = now["metadata"]["resourceVersion"].clone();
         let codes: Vec<(u16, Value)> = std::thread::scope(|scope| {
-            let writers = (0..4).map(|who| {
-                let (client, path) = (server.client(), &path);
-                let obj = with_version(map("a", &format!("{round}-{who}")), &version);
-                scope.spawn(move || {
-                    let answer = client.call("PUT", path, "application/json", Some(&obj));
-                    (answer.status, answer.body)
+            let writers: Vec<_> = (0..4)
+                .map(|who| {
+                    let client = server.client();
+                    let path = &path;
+                    let obj = with_version(map("a", &format!("{round}-{who}")), &version);
+                    scope.spawn(move || {
+                        let answer = client.call("PUT", path, "application/json", Some(&obj));
+                        (answer.status, answer.body)
+                    })
                 })
-            });
-            let writers: Vec<_> = writers.collect();
+                .collect();
             writers.into_iter().map(|writer| writer.join().expect("an answer")).collect()
         });
         now = client.get(&path).body;
@@ -220,7 +222,8 @@ fn a_delete_may_have_preconditions_of_version_and_uid() {
         assert!(message.contains("precondition"), "{message}");
         assert_eq!(client.get(&path).body, now);
     }
-    let (version, uid) = (&now["metadata"]["resourceVersion"], &now["metadata"]["uid"]);
+    let version = &now["metadata"]["resourceVersion"];
+    let uid = &now["metadata"]["uid"];
     assert_eq!(delete(json!({"resourceVersion": version, "uid": uid})).status, 200);
     assert_eq!(client.get(&path).status, 404);
     server.stop();

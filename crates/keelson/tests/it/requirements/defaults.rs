@@ -6,7 +6,7 @@ use super::world::{
 };
 use super::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch, pod, put, server};
 use crate::http::{Server, without_controllers};
-use keelson::{AdmissionChain, Builder, Keelson};
+use keelson::{AdmissionChain, Keelson};
 use serde_json::{Value, json};
 
 const CONTROLLERS: &str = "/api/v1/namespaces/default/replicationcontrollers";
@@ -184,7 +184,9 @@ fn admission_comes_after_defaults_and_adds_its_own() {
     server.stop();
     let off = ["ServiceAccount", "DefaultStorageClass", "Priority", "DefaultTolerationSeconds"];
     let admission = AdmissionChain::new(&[], &off.map(str::to_owned)).expect("known plug-ins");
-    let server = Server::start_plain(Builder { admission, ..Keelson::builder().no_controllers() });
+    let server = Server::start_plain(
+        Keelson::builder().no_controllers().with(|builder| builder.admission.chain = admission),
+    );
     let client = server.client();
     made(&client, "/apis/storage.k8s.io/v1/storageclasses", &class);
     assert_eq!(class_of(made(&client, claims, &claim("a", json!({})))), Value::Null);

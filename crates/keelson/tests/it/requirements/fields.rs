@@ -54,7 +54,8 @@ fn objects_need_the_fields_that_openapi_requires_and_no_others() {
     let server = with_widgets();
     let client = server.client();
     let schemas = read(&client, "/openapi/v2")["definitions"].clone();
-    let (mut count, mut accepted) = (0, vec![]);
+    let mut count = 0;
+    let mut accepted = vec![];
     for walked in everything() {
         let (group, version) =
             walked.api_version.split_once('/').unwrap_or(("", &walked.api_version));

@@ -278,7 +278,8 @@ fn a_binding_and_an_eviction_name_their_pod_and_its_namespace() {
 #[test]
 fn server_faults_and_lost_store_responses_are_500() {
     let server = FaultyServer::start();
-    let (client, faults) = (server.client(), &server.faults);
+    let client = server.client();
+    let faults = &server.faults;
     create(&client, "a");
 
     faults.set(&faults.writes_stop, true);

@@ -18,11 +18,12 @@ fn a_create_of_an_existing_name_is_409() {
     assert_eq!(client.get(&format!("{MAPS}/a")).body, made);
     // One of several concurrent creates succeeds.
     let codes: Vec<u16> = std::thread::scope(|scope| {
-        let tries = (0..8).map(|who| {
-            let client = server.client();
-            scope.spawn(move || client.post(MAPS, &map("b", &who.to_string())).status)
-        });
-        let tries: Vec<_> = tries.collect();
+        let tries: Vec<_> = (0..8)
+            .map(|who| {
+                let client = server.client();
+                scope.spawn(move || client.post(MAPS, &map("b", &who.to_string())).status)
+            })
+            .collect();
         tries.into_iter().map(|one| one.join().expect("an answer")).collect()
     });
     let made = codes.iter().filter(|code| **code == 201).count();
@@ -93,7 +94,8 @@ fn generate_name_is_validated_and_truncated() {
 #[test]
 fn colliding_generated_names_are_a_409_with_retry() {
     let server = FaultyServer::start();
-    let (client, faults) = (server.client(), &server.faults);
+    let client = server.client();
+    let faults = &server.faults;
     faults.set(&faults.random_repeats, true);
     let first = post(&client, json!({"generateName": "web-"}));
     assert_eq!(first.status, 201, "{first:?}");

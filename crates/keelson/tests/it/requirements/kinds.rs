@@ -19,7 +19,8 @@ fn is(obj: &Value, kind: &str, api_version: &str) {
 /// Sends every verb to a resource, and checks what the answers are.
 fn check_verbs(client: &Client, walked: &Walked) {
     let Walked { api_version, kind, .. } = walked;
-    let (all, one) = (walked.all(), walked.one());
+    let all = walked.all();
+    let one = walked.one();
     let list = read(client, &all);
     is(&list, &format!("{kind}List"), api_version);
     assert!(list["items"].is_array(), "{list}");
@@ -226,7 +227,8 @@ fn served_groups_versions_resources_and_kinds_have_their_form() {
         let mut plurals = BTreeSet::new();
         for resource in read(&client, root)["resources"].as_array().expect("resources") {
             let text = |member: &str| resource[member].as_str().unwrap_or_default().to_owned();
-            let (name, kind) = (text("name"), text("kind"));
+            let name = text("name");
+            let kind = text("kind");
             assert!(plurals.insert(name.clone()), "{root} has {name} twice");
             let plural = name.split('/').next().unwrap_or_default();
             let lower = plural.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());

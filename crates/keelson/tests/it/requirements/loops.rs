@@ -3,7 +3,7 @@
 use super::world::{DEPLOYMENTS, PODS, deployment, made, read};
 use super::{MERGE_PATCH, patch, pod};
 use crate::http::{Client, Server};
-use keelson::{AdmissionChain, Builder, Keelson, Simulation};
+use keelson::{AdmissionChain, Keelson, Simulation};
 use serde_json::{Value, json};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
@@ -11,7 +11,7 @@ const EVENTS: &str = "/api/v1/namespaces/default/events";
 fn simulated() -> Server {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
-    let builder = Builder { admission, ..Keelson::builder() };
+    let builder = Keelson::builder().with(|builder| builder.admission.chain = admission);
     Server::start_plain(builder.simulate(Simulation { pod_events: true, ..Simulation::default() }))
 }
 

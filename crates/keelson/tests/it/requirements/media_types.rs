@@ -36,7 +36,8 @@ fn from_protobuf(answer: &RawResponse, api_version: &str, kind: &str) -> Object 
 /// Reads and writes an object of a built-in resource in each combination of the two media types.
 fn check_protobuf(client: &Client, walked: &Walked) {
     let Walked { api_version, kind, .. } = walked;
-    let (all, one) = (walked.all(), walked.one());
+    let all = walked.all();
+    let one = walked.one();
     let obj = walked.settled(client);
     let read = get(client, &one, PROTOBUF);
     let decoded = from_protobuf(&read, api_version, kind);

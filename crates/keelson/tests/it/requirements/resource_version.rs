@@ -208,7 +208,8 @@ fn a_read_sees_earlier_writes() {
     // Concurrent writes, so that the cache lags and reads wait.
     std::thread::scope(|scope| {
         for who in 0..8 {
-            let (client, other) = (server.client(), server.client());
+            let client = server.client();
+            let other = server.client();
             scope.spawn(move || {
                 for round in 0..20 {
                     let name = format!("m-{who}-{round:02}");
@@ -359,8 +360,9 @@ fn a_watch_from_a_version_has_only_later_changes() {
         let mut want: Vec<(&str, String)> =
             events[skip + 1..].iter().map(|(word, name)| (*word, (*name).to_owned())).collect();
         want.extend((0..=skip).map(|round| ("ADDED", format!("end-{round}"))));
-        let told = watch.next_types_and_names(want.len());
-        let told: Vec<_> = told.iter().map(|(word, name)| (word.as_str(), name.clone())).collect();
+        let events = watch.next_types_and_names(want.len());
+        let told: Vec<_> =
+            events.iter().map(|(word, name)| (word.as_str(), name.clone())).collect();
         assert_eq!(told, want);
     }
     // A watch from a future revision omits the events up to it.

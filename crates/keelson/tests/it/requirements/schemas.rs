@@ -32,7 +32,8 @@ fn kinds(definitions: &Value) -> impl Iterator<Item = (&str, &Value)> {
 #[test]
 fn lists_and_objects_have_their_members() {
     let definitions = definitions();
-    let (mut lists, mut objects) = (0, 0);
+    let mut lists = 0;
+    let mut objects = 0;
     for (name, schema) in kinds(&definitions) {
         let has = |member: &str| schema["properties"][member].is_object();
         if has("items") {
@@ -108,7 +109,9 @@ const MAPS_OF_OBJECTS: [&str; 13] = [
 /// Proves: R-TYPE-01, R-TYPE-02, R-TYPE-06, R-TYPE-07, R-TYPE-08, R-TYPE-13.
 #[test]
 fn fields_have_the_types_of_the_conventions() {
-    let (mut floats, mut maps, mut seconds) = (vec![], vec![], 0);
+    let mut floats = vec![];
+    let mut maps = vec![];
+    let mut seconds = 0;
     each_field(&definitions(), |name, field, schema| {
         let place = format!("{name}.{field}");
         match schema["type"].as_str() {
@@ -176,7 +179,8 @@ fn conditions_have_the_newer_or_the_older_form() {
         }
     }
     assert!(forms > 15, "{forms}");
-    let (mut lists, mut phases) = (0, vec![]);
+    let mut lists = 0;
+    let mut phases = vec![];
     each_field(&definitions, |name, field, schema| match field {
         "conditions" if name.ends_with("Status") => {
             lists += 1;

@@ -53,7 +53,8 @@ fn spec_and_status_are_written_at_their_own_urls() {
     let mut count = 0;
     for walked in everything().iter().filter(|walked| has_main_status(walked)) {
         let sent = status_of(&walked.resource);
-        let (all, one) = (walked.all(), walked.one());
+        let all = walked.all();
+        let one = walked.one();
         let mut obj = walked.sample.clone();
         obj["status"] = sent.clone();
         let first = made(&client, &all, &obj);
@@ -162,8 +163,8 @@ fn spec_and_status_have_rights_of_their_own() {
     for role in ["admin", "edit", "view"] {
         let path =
             format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:aggregate-to-{role}");
-        let rules = read(&client, &path)["rules"].clone();
-        let rules = rules.as_array().expect("rules");
+        let object = read(&client, &path);
+        let rules = object["rules"].as_array().expect("rules");
         assert!(!rules.is_empty(), "{role}");
         for rule in rules.iter().filter(|rule| rule["resources"].to_string().contains("/status\""))
         {
@@ -199,8 +200,8 @@ fn reviews_answer_in_their_status_and_are_not_stored() {
     let found = read(&client, "/apis/authorization.k8s.io/v1");
     for resource in found["resources"].as_array().expect("resources") {
         assert_eq!(resource["verbs"], json!(["create"]), "{resource}");
-        let (all, name) =
-            (resource["namespaced"] == true, resource["name"].as_str().unwrap_or_default());
+        let all = resource["namespaced"] == true;
+        let name = resource["name"].as_str().unwrap_or_default();
         let scope = if all { "/namespaces/default" } else { "" };
         let path = format!("/apis/authorization.k8s.io/v1{scope}/{name}");
         assert_eq!((client.get(&path).status, client.delete(&path).status), (405, 405), "{path}");

@@ -11,7 +11,8 @@ fn every_error_is_a_json_status() {
     let client = server.client();
     create(&client, "a");
     let one = format!("{MAPS}/a");
-    let (get, json_type) = ("GET", "Content-Type: application/json\r\n");
+    let get = "GET";
+    let json_type = "Content-Type: application/json\r\n";
     let stale = json!({"metadata": {"resourceVersion": "1"}});
     let wrong = json!({"metadata": {"name": "b", "labels": {"l": "no value"}}});
     let nobody = "Authorization: Bearer t\r\nImpersonate-User: nobody\r\n";

@@ -146,7 +146,7 @@ fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
 /// As in kube-apiserver, the response has status 200, and its only event is the error with code 410.
 #[test]
 fn a_watch_of_a_compacted_version_is_410_and_a_new_list_restarts_it() {
-    assert_eq!(Keelson::builder().history, Duration::from_secs(300));
+    assert_eq!(Keelson::builder().storage.history, Duration::from_secs(300));
     let server = forgetful_server();
     let client = server.client();
     let old = revision_of(&create(&client, "a"));
@@ -158,8 +158,12 @@ fn a_watch_of_a_compacted_version_is_410_and_a_new_list_restarts_it() {
     assert_eq!(watch.header("content-type"), Some("application/json"));
     let event = watch.next().expect("an event");
     assert_eq!(event["type"], "ERROR");
-    let floor = event["object"]["message"].as_str().unwrap_or_default();
-    let floor = floor.split(['(', ')']).nth(1).unwrap_or_default();
+    let floor = event["object"]["message"]
+        .as_str()
+        .unwrap_or_default()
+        .split(['(', ')'])
+        .nth(1)
+        .unwrap_or_default();
     let why = format!("too old resource version: {old} ({floor})");
     is_failure(&event["object"], 410, "Expired", &why);
     assert!(floor.parse::<u64>().is_ok_and(|floor| floor > old), "{event}");
@@ -209,7 +213,7 @@ fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
 /// A server that sends bookmarks every few milliseconds.
 fn server_with_frequent_bookmarks() -> Server {
     let mut builder = Keelson::builder().no_controllers();
-    builder.limits.bookmark_period = Duration::from_millis(10);
+    builder.serving.limits.bookmark_period = Duration::from_millis(10);
     Server::start_plain(builder)
 }
 
@@ -284,7 +288,7 @@ fn initial_events_end_with_an_annotated_bookmark() {
 #[test]
 fn a_watch_times_out_and_the_next_one_resumes() {
     let mut builder = Keelson::builder().no_controllers();
-    builder.limits.watch_life_min = Duration::from_millis(20);
+    builder.serving.limits.watch_life_min = Duration::from_millis(20);
     let server = Server::start_plain(builder);
     let client = server.client();
     let mut since = revision_of(&create(&client, "a"));

@@ -101,7 +101,8 @@ pub fn define(client: &Client, definition: &Value) {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for version in spec["versions"].as_array().into_iter().flatten() {
-        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        let group = text(&spec["group"]);
+        let plural = text(&spec["names"]["plural"]);
         let path = format!("/apis/{group}/{}/{plural}", text(&version["name"]));
         client.poll(&path, |answer| answer.status == 200);
     }

@@ -73,8 +73,8 @@ fn only_sensible_times_are_taken() {
 /// Runs `keelson simulation` and returns its output, or its errors.
 fn simulation(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
     let mut command = keelson(&["simulation"]);
-    let output = command.args(arguments).arg("--kubeconfig").arg(kubeconfig).output();
-    let output = output.expect("a process");
+    let output =
+        command.args(arguments).arg("--kubeconfig").arg(kubeconfig).output().expect("a process");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }

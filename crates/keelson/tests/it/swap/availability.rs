@@ -221,8 +221,12 @@ pub fn node_loss(scene: &Scene) {
             && node["spec"]["taints"].as_array().is_some_and(|taints| taints.len() == 3)
     });
     scene.record(conditions(&node));
-    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-    let mut taints: Vec<String> = taints.map(|taint| facts(taint, &["/key", "/effect"])).collect();
+    let mut taints: Vec<String> = node["spec"]["taints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|taint| facts(taint, &["/key", "/effect"]))
+        .collect();
     taints.sort();
     scene.record(taints.join(", "));
     let evicted = scene.wait_until(&first, |pod| pod["metadata"]["deletionTimestamp"].is_string());

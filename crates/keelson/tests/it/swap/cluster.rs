@@ -244,8 +244,8 @@ pub fn start_keelson(flags: &[&str]) -> (Process, Files) {
         let text = std::fs::read_to_string(&kubeconfig).ok()?;
         let line = text.lines().find_map(|line| line.trim().strip_prefix("server: "))?;
         Some(line.trim_matches('"').to_owned())
-    });
-    let url = url.unwrap_or_else(|| panic!("Keelson does not start: {}", server.log()));
+    })
+    .unwrap_or_else(|| panic!("Keelson does not start: {}", server.log()));
     (server, Files { dir, url })
 }
 
@@ -293,8 +293,7 @@ fn define(admin: &Api, group: &str, version: &str, names: Value) {
     let metadata = json!({"name": format!("{plural}.{group}"), "annotations": annotations});
     let spec = json!({"group": group, "scope": "Namespaced", "versions": versions, "names": names});
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let made = admin.post(path, &json!({"metadata": metadata, "spec": spec}));
-    let made = made.expect("an answer");
+    let made = admin.post(path, &json!({"metadata": metadata, "spec": spec})).expect("an answer");
     assert_eq!(made.code, 201, "{made:?}");
     let served = poll(START_TIME_MAX, || {
         let list = admin.get(&format!("/apis/{group}/{version}/{plural}")).ok()?;

@@ -70,8 +70,8 @@ pub fn bootstrap(admin: &Api, node: &str) -> Api {
     // The server uses the token and the roles once its caches have them.
     let made = poll(POLL_TIMEOUT, || {
         bootstrapper.post(REQUESTS, &asked).ok().filter(|got| got.code == 201)
-    });
-    let made = made.unwrap_or_else(|| panic!("{:?}", bootstrapper.post(REQUESTS, &asked)));
+    })
+    .unwrap_or_else(|| panic!("{:?}", bootstrapper.post(REQUESTS, &asked)));
     let chain = certificate(&bootstrapper, &made.body);
     admin.with_certificate(&chain, key.as_bytes()).expect("a certificate of a node")
 }

@@ -81,7 +81,8 @@ pub fn refused_certificate(scene: &Scene) {
 
 /// Objects that each namespace has and that are created again; tokens, which are deleted with their accounts.
 pub fn accounts(scene: &Scene) {
-    let (account, authority) = ("v1/serviceaccounts/default", "v1/configmaps/kube-root-ca.crt");
+    let account = "v1/serviceaccounts/default";
+    let authority = "v1/configmaps/kube-root-ca.crt";
     for path in [account, authority] {
         let before = scene.wait_until(path, Value::is_object);
         scene.delete(path, "Background");

@@ -62,7 +62,8 @@ pub fn claims(scene: &Scene) {
     let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "used"}});
     run_pod(scene, "web-0", "web", json!({"volumes": [volume]}));
     all_ready(scene);
-    let (used, idle) = (format!("{claims}/used"), format!("{claims}/idle"));
+    let used = format!("{claims}/used");
+    let idle = format!("{claims}/idle");
     let made = scene.get(&used).body;
     scene.record(format!("{} {}", made["metadata"]["finalizers"], managers(&made)));
     scene.delete(&used, "Background");

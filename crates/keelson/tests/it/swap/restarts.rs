@@ -129,13 +129,15 @@ fn start_times(log: &str) -> Vec<Duration> {
     // `I1123 04:36:00.903954 12226 file.go:1] "words"`
     let time = |line: &str| {
         let mut parts = line.split(' ').nth(1)?.split(':').map(|part| part.parse::<f64>().ok());
-        let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
+        let hours = parts.next()??;
+        let minutes = parts.next()??;
+        let seconds = parts.next()??;
         Some(hours * 3600.0 + minutes * 60.0 + seconds)
     };
     let of =
         |words: &str| log.lines().filter(|line| line.contains(words)).filter_map(time).collect();
-    let (held, collecting): (Vec<f64>, Vec<f64>) =
-        (of("Successfully acquired lease"), of("Proceeding to collect garbage"));
+    let held: Vec<f64> = of("Successfully acquired lease");
+    let collecting: Vec<f64> = of("Proceeding to collect garbage");
     let pairs = held.into_iter().zip(collecting);
     // Midnight may lie between the two.
     pairs.map(|(from, to)| Duration::from_secs_f64((to - from).rem_euclid(86_400.0))).collect()
@@ -154,7 +156,8 @@ fn restarts_of_a_controller_manager_under_load_leave_no_garbage() {
     let longest = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                let (api, load) = (admin.with_new_connection(), &load);
+                let api = admin.with_new_connection();
+                let load = &load;
                 scope.spawn(move || load.write(&api, writer))
             })
             .collect();

@@ -175,11 +175,13 @@ pub fn all_ready(scene: &Scene) {
 pub fn managers(object: &Value) -> String {
     let all = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let all = all.map(|one| {
-        let parts = [&one["manager"], &one["operation"], &one["subresource"]];
-        parts.map(text).join("/")
-    });
-    let mut all: Vec<String> = all.filter(|one| !one.starts_with("keelson-testkit")).collect();
+    let mut all: Vec<String> = all
+        .map(|one| {
+            let parts = [&one["manager"], &one["operation"], &one["subresource"]];
+            parts.map(text).join("/")
+        })
+        .filter(|one| !one.starts_with("keelson-testkit"))
+        .collect();
     all.sort();
     all.join(" ")
 }

@@ -24,7 +24,8 @@ pub fn rollout(scene: &Scene) {
     scene.patch(DEPLOYMENT, json!({"spec": {"progressDeadlineSeconds": 2, "template": stuck}}));
     let web = scene.wait_until(DEPLOYMENT, |web| has(web, "Progressing", "False"));
     scene.record(conditions(&web));
-    let (replicas, unavailable) = ("/status/replicas", "/status/unavailableReplicas");
+    let replicas = "/status/replicas";
+    let unavailable = "/status/unavailableReplicas";
     scene.record(facts(&web, &[replicas, unavailable, "/status/availableReplicas"]));
 }
 

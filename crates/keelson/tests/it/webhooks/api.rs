@@ -33,7 +33,7 @@ impl Api {
         let user = User { name: "admin".into(), uid: "admin-uid".into(), ..User::default() };
         tokens.insert(TOKEN, user.with_group(MASTERS));
         let mut builder = without_controllers().plain_http();
-        builder.tokens = tokens;
+        builder.authentication.tokens = tokens;
         Api::Own(Box::new(Server::start(builder)))
     }
 
@@ -64,8 +64,12 @@ fn own(client: &Client, method: &str, path: &str, media: &str, body: Option<&Val
         "Authorization: Bearer {TOKEN}\r\nContent-Type: {media}\r\nUser-Agent: tester/1\r\n"
     );
     let answer = client.request(method, path, &headers, body);
-    let warnings = answer.headers.iter().filter(|(name, _)| name == "warning");
-    let warnings = warnings.map(|(_, value)| value.clone()).collect();
+    let warnings = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| name == "warning")
+        .map(|(_, value)| value.clone())
+        .collect();
     Response { status: answer.status, warnings, body: answer.body }
 }
 

@@ -166,7 +166,8 @@ fn plain(value: &Value, group: &str, address: &str) -> Value {
 /// Sends the requests with one script. Returns lines.
 fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str) -> Vec<String> {
     let address = hook.address.to_string();
-    let (beta, v1) = (path(group, "v1beta1"), path(group, "v1"));
+    let beta = path(group, "v1beta1");
+    let v1 = path(group, "v1");
     api.create(DEFINITIONS, &definition(group, "v1beta1", &hook.config(script)));
     let end = Instant::now() + POLL_TIMEOUT;
     while api.call("GET", &beta, JSON, None).status != 200 {
@@ -211,7 +212,8 @@ fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str)
 fn conversion_webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = super::api();
     let hook = Webhook::start("h2", &["127.0.0.1"]);
-    let (mut lines, stamp) = (vec![], stamp());
+    let mut lines = vec![];
+    let stamp = stamp();
     for (index, script) in scripts().iter().enumerate() {
         lines.extend(seen(&api, &hook, script, &format!("c{stamp}x{index}.example.com")));
     }
@@ -459,8 +461,12 @@ fn a_storage_version_change_under_load_is_consistent() {
     assert!(made.len() > 150, "{} of 200 were made", made.len());
     for version in ["v1", "v1beta1"] {
         let list = server.client().get(&path(GROUP, version));
-        let names = list.body["items"].as_array().into_iter().flatten();
-        let names: Vec<_> = names.filter_map(|item| item["metadata"]["name"].as_str()).collect();
+        let names: Vec<_> = list.body["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|item| item["metadata"]["name"].as_str())
+            .collect();
         let lost: Vec<_> = made.iter().filter(|name| !names.contains(&name.as_str())).collect();
         assert!(lost.is_empty(), "{version}: {lost:?}");
     }

@@ -92,7 +92,8 @@ impl Reviewer<'_> {
         answer: &Response,
     ) -> bool {
         let message = answer.body["message"].as_str().unwrap_or_default();
-        let (group, name) = (resource.kind.group.as_str(), resource.name.as_str());
+        let group = resource.kind.group.as_str();
+        let name = resource.name.as_str();
         match self {
             Reviewer::Webhook(hook) => {
                 let was_seen = hook.take().iter().any(|call| {

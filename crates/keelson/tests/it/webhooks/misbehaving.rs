@@ -10,7 +10,8 @@ const MESSAGE_BYTES_MAX: usize = 40 << 10;
 
 /// Sends every sort of request for `a` in the version that needs the webhook. Returns the responses with their names.
 fn every_request(client: &Client) -> Vec<(&'static str, Response)> {
-    let (all, one) = (path(GROUP, "v1"), format!("{}/a", path(GROUP, "v1")));
+    let all = path(GROUP, "v1");
+    let one = format!("{}/a", path(GROUP, "v1"));
     let patch = json!({"spec": {"port": "7"}});
     let new = thing(GROUP, "v1", "b", json!({"host": "h", "port": "1"}));
     let mut put = client.get(&format!("{}/a", path(GROUP, "v1beta1"))).body;
@@ -83,8 +84,10 @@ fn the_first_bookmark_of_a_converted_watch_is_not_ahead_of_its_events() {
     let watching = std::thread::spawn(move || {
         let mut watch = Client { address }.open_watch(&url);
         let event = |event: Value| {
-            let revision = event["object"]["metadata"]["resourceVersion"].as_str();
-            let revision = revision.and_then(|text| text.parse::<u64>().ok()).expect("a revision");
+            let revision = event["object"]["metadata"]["resourceVersion"]
+                .as_str()
+                .and_then(|text| text.parse::<u64>().ok())
+                .expect("a revision");
             (event["type"].as_str().unwrap_or_default().to_owned(), revision)
         };
         (0..3).map(|_| event(watch.next().expect("an event"))).collect::<Vec<_>>()

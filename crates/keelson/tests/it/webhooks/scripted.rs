@@ -59,11 +59,13 @@ impl Webhook {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared { calls: Mutex::default(), gate: Semaphore::new(0) });
-        let (acceptor, kept) = (TlsAcceptor::from(Arc::new(config)), shared.clone());
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let kept = shared.clone();
         let is_http2 = protocol == "h2";
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, kept) = (acceptor.clone(), kept.clone());
+                let acceptor = acceptor.clone();
+                let kept = kept.clone();
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let io = TokioIo::new(stream);
@@ -127,9 +129,12 @@ async fn answer(
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     // The part before the script distinguishes webhooks with the same script.
     let script = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let authorization = request.headers().get("authorization");
-    let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let authorization = authorization.to_owned();
+    let authorization = request
+        .headers()
+        .get("authorization")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
     let call = Call { path, review: review.clone(), authorization };
@@ -232,7 +237,8 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
                 Some("old") => json!({"allowed": false, "reason": "too old"}),
                 _ => return (500, JSON, b"some text".to_vec()),
             };
-            let (version, kind) = (&review["apiVersion"], &review["kind"]);
+            let version = &review["apiVersion"];
+            let kind = &review["kind"];
             json!({"apiVersion": version, "kind": kind, "status": status})
         }
         "text" => {
@@ -289,8 +295,8 @@ fn converted(review: &Value, changes: &Value) -> Value {
         change(&mut object["metadata"], &changes["metadata"]);
         object
     };
-    let objects = review["request"]["objects"].as_array().into_iter().flatten();
-    let objects: Vec<Value> = objects.map(convert).collect();
+    let objects: Vec<Value> =
+        review["request"]["objects"].as_array().into_iter().flatten().map(convert).collect();
     let mut answer = json!({
         "apiVersion": review["apiVersion"], "kind": review["kind"],
         "response": {

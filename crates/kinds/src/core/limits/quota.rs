@@ -129,8 +129,12 @@ struct UnsupportedResources {
 impl UnsupportedResources {
     fn of(hard: &Field<'_, '_>) -> UnsupportedResources {
         let count = |fits: fn(&str) -> bool| {
-            let names = hard.value.as_object().into_iter().flat_map(Map::iter);
-            let names = names.map(|(name, _)| name.as_str());
+            let names = hard
+                .value
+                .as_object()
+                .into_iter()
+                .flat_map(Map::iter)
+                .map(|(name, _)| name.as_str());
             names.filter(|name| is_standard(name) && !fits(name)).count()
         };
         UnsupportedResources {
@@ -179,8 +183,9 @@ fn scope_selector(spec: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut Error
     let requirements = Field { value: list.value, path: list.path };
     let unsupported = UnsupportedResources::of(hard);
     for requirement in list.items() {
-        let (name, operator, values) =
-            (requirement.str("scopeName"), requirement.str("operator"), requirement.get("values"));
+        let name = requirement.str("scopeName");
+        let operator = requirement.str("operator");
+        let values = requirement.get("values");
         let scope_field = Field { value: list.value, path: requirements.path.field("scopeName") };
         let operator_field = Field { value: list.value, path: requirements.path.field("operator") };
         let values_field = Field { value: values, path: requirements.path.field("values") };

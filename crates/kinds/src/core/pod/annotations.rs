@@ -141,7 +141,8 @@ pub(super) fn match_fields(at: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mu
 
 /// Validates the changes of annotations in an update, and then all annotations again.
 pub(super) fn validate_update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let (none, metadata) = (Value::Null, Field::of(new, "metadata"));
+    let none = Value::Null;
+    let metadata = Field::of(new, "metadata");
     let at = metadata.field("annotations");
     let stored = old.at(&["metadata", "annotations"]).unwrap_or(&none);
     if at.value == stored && stored.is_null() {

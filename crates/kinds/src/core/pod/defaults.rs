@@ -33,8 +33,11 @@ pub(super) fn pod(pod: &mut Object) {
 /// Makes `podIP` and the first of `podIPs` equal. `podIP` wins: old kubelets write only that one.
 fn addresses(pod: &mut Object) {
     let first = pod.str_at(&["status", "podIP"]);
-    let listed = pod.array_at(&["status", "podIPs"]).first();
-    let listed = listed.and_then(|address| address.str_at(&["ip"])).unwrap_or_default();
+    let listed = pod
+        .array_at(&["status", "podIPs"])
+        .first()
+        .and_then(|address| address.str_at(&["ip"]))
+        .unwrap_or_default();
     if first == listed {
         return;
     }

@@ -101,8 +101,12 @@ fn requirements(
 fn whole_pages(name: &str, at: &Field<'_, '_>, errors: &mut ErrorList) {
     let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
     let Some(amount) = at.quantity() else { return };
-    let size = size.parse::<Quantity>().ok().filter(|size| size.sign() > 0);
-    let size = size.filter(Quantity::is_integer).map(|size| size.value());
+    let size = size
+        .parse::<Quantity>()
+        .ok()
+        .filter(|size| size.sign() > 0)
+        .filter(Quantity::is_integer)
+        .map(|size| size.value());
     if size.is_none_or(|size| amount.value() % size != 0) {
         let words = format!("{amount} is not positive integer multiple of {name}");
         at.invalid_as(errors, amount.to_string(), &words);
@@ -322,10 +326,12 @@ pub(super) fn qos_class(pod: &Object) -> &'static str {
     let amount = |of: &Value, list: &str, name: &str| {
         of.at(&[list, name]).and_then(quantity).filter(|amount| amount.sign() > 0)
     };
-    let (mut any, mut all_limited) = (false, true);
+    let mut any = false;
+    let mut all_limited = true;
     for of in &resources {
         for name in ["cpu", "memory"] {
-            let (request, limit) = (amount(of, "requests", name), amount(of, "limits", name));
+            let request = amount(of, "requests", name);
+            let limit = amount(of, "limits", name);
             any |= request.is_some() || limit.is_some();
             all_limited &= limit.is_some() && request.is_none_or(|r| Some(r) == limit);
         }

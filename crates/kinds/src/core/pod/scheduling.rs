@@ -116,8 +116,8 @@ fn pod_term(at: &Field<'_, '_>, errors: &mut ErrorList) {
         let list = at.field(keys);
         label_keys(&list, at.has("labelSelector"), errors);
     }
-    let others = at.field("mismatchLabelKeys");
-    let others: SmallSet<&str> = others.array().iter().filter_map(Value::as_str).collect();
+    let others: SmallSet<&str> =
+        at.field("mismatchLabelKeys").array().iter().filter_map(Value::as_str).collect();
     for key in at.field("matchLabelKeys").items() {
         if others.contains(&key.text()) {
             key.invalid(errors, "exists in both matchLabelKeys and mismatchLabelKeys");

@@ -180,7 +180,8 @@ fn app_armor(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
-    let (kind, profile) = (at.field("type"), at.field("localhostProfile"));
+    let kind = at.field("type");
+    let profile = at.field("localhostProfile");
     match kind.text() {
         "Localhost" if !profile.is_set() => {
             profile.required(errors, "must be set when AppArmor type is Localhost");
@@ -231,7 +232,8 @@ fn windows_options(at: &Field<'_, '_>, errors: &mut ErrorList) {
 pub(super) fn host_process(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const OPTION: &[&str] = &["securityContext", "windowsOptions", "hostProcess"];
     let of_pod = spec.value.at(OPTION).and_then(keelson_meta::Value::as_bool);
-    let (mut containers, mut processes) = (0, 0);
+    let mut containers = 0;
+    let mut processes = 0;
     for list in CONTAINER_LISTS {
         for container in spec.value.array_at(&[list]) {
             containers += 1;

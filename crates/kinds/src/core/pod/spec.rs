@@ -141,7 +141,8 @@ fn resource_claims(at: &Field<'_, '_>, errors: &mut ErrorList) {
         // The message shows the Go struct.
         let [named, template] = ["resourceClaimName", "resourceClaimTemplateName"];
         let shown = || {
-            let (named, template) = (claim.get(named).clone(), claim.get(template).clone());
+            let named = claim.get(named).clone();
+            let template = claim.get(template).clone();
             value!({
                 "Name": (name.text()), "ResourceClaimName": (named),
                 "ResourceClaimTemplateName": (template)

@@ -38,8 +38,9 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
     annotations::validate_update(new, old, &mut errors);
-    let (spec, at, before) =
-        (Field::of(new, "spec"), Field::of(new, "status"), Field::of(old, "status"));
+    let spec = Field::of(new, "spec");
+    let at = Field::of(new, "status");
+    let before = Field::of(old, "status");
     conditions(&at.field("conditions"), &mut errors);
     let node = at.field("nominatedNodeName");
     if node.text() != before.str("nominatedNodeName") {
@@ -183,8 +184,8 @@ fn transitions(
         }
         let leaves = |status: &&Value| is_named(status) && ended(status).is_none();
         for _ in list.array().iter().filter(leaves) {
-            let (place, words) =
-                (list.path.index(index), "may not be transitioned to non-terminated state");
+            let place = list.path.index(index);
+            let words = "may not be transitioned to non-terminated state";
             errors.push(FieldError::forbidden(&place.field("state"), words));
         }
     }
@@ -245,7 +246,8 @@ fn extended_claim(at: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorLi
     }
     let mut seen: SmallSet<[&str; 3]> = SmallSet::new();
     for mapping in mappings.items() {
-        let (container, resource) = (mapping.field("containerName"), mapping.field("resourceName"));
+        let container = mapping.field("containerName");
+        let resource = mapping.field("resourceName");
         match containers.iter().find(|c| c.str_at(&["name"]) == Some(container.text())) {
             None => {
                 let words = "must match the name of an entry in spec.initContainers.name or \

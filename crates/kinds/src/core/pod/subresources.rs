@@ -173,7 +173,8 @@ fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {
 fn has_same_containers(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorList) -> bool {
     let found = errors.len();
     for list in LISTS {
-        let (now, then) = (at.field(list), before.field(list));
+        let now = at.field(list);
+        let then = before.field(list);
         if now.array().len() != then.array().len() {
             let words = format!("{list} may not be added or removed on resize");
             now.forbidden(errors, &words);

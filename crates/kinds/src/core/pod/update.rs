@@ -85,7 +85,8 @@ pub(crate) fn differences(new: &Value, old: &Value) -> String {
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let (before, now) = (old.get(name), new.get(name));
+        let before = old.get(name);
+        let now = new.get(name);
         if before == now {
             continue;
         }
@@ -166,7 +167,8 @@ fn gated(at: &Field<'_, '_>, before: &Field<'_, '_>, desired: &mut Map, errors: 
     }
     let affinity = at.field("affinity");
     let old_affinity = before.field("affinity");
-    let (now, then) = (affinity.field("nodeAffinity"), old_affinity.field("nodeAffinity"));
+    let now = affinity.field("nodeAffinity");
+    let then = old_affinity.field("nodeAffinity");
     if equal_or_empty(now.value, then.value) {
         return;
     }
@@ -200,8 +202,8 @@ fn node_affinity(now: &Field<'_, '_>, then: &Field<'_, '_>, errors: &mut ErrorLi
     }
     for (term, old) in terms.items().zip(old_terms) {
         let extends = |name: &str| {
-            let (now, then) =
-                (term.get(name).as_array().unwrap_or_default(), old.array_at(&[name]));
+            let now = term.get(name).as_array().unwrap_or_default();
+            let then = old.array_at(&[name]);
             now.len() >= then.len() && now[..then.len()] == *then
         };
         let old_is_empty =

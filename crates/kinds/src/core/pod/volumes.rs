@@ -241,7 +241,8 @@ fn downward_file(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let path = at.field("path");
     path.not_empty(errors, "");
     not_reserved(&path, errors);
-    let (field, resource) = (at.field("fieldRef"), at.field("resourceFieldRef"));
+    let field = at.field("fieldRef");
+    let resource = at.field("resourceFieldRef");
     if field.is_set() {
         env::volume_field_ref(&field, errors);
         if resource.is_set() {
@@ -406,7 +407,8 @@ pub(crate) fn glusterfs(at: &Field<'_, '_>, errors: &mut ErrorList) {
 
 /// Validates `flocker`.
 pub(crate) fn flocker(at: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (name, id) = (at.field("datasetName"), at.field("datasetUUID"));
+    let name = at.field("datasetName");
+    let id = at.field("datasetUUID");
     if name.text().is_empty() && id.text().is_empty() {
         at.required(errors, "one of datasetName and datasetUUID is required");
     }
@@ -448,8 +450,10 @@ pub(crate) fn cinder(at: &Field<'_, '_>, errors: &mut ErrorList) {
 
 /// Validates `fc`.
 pub(crate) fn fibre_channel(at: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (names, ids) = (at.field("targetWWNs"), at.field("wwids"));
-    let (has_names, has_ids) = (!names.array().is_empty(), !ids.array().is_empty());
+    let names = at.field("targetWWNs");
+    let ids = at.field("wwids");
+    let has_names = !names.array().is_empty();
+    let has_ids = !ids.array().is_empty();
     if !has_names && !has_ids {
         names.required(errors, "must specify either targetWWNs or wwids, but not both");
     }
@@ -501,7 +505,8 @@ pub(crate) fn vsphere(at: &Field<'_, '_>, errors: &mut ErrorList) {
 pub(crate) fn quobyte(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const TENANT_BYTES_MAX: usize = 64;
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
-    let (registry, tenant) = (at.field("registry"), at.field("tenant"));
+    let registry = at.field("registry");
+    let tenant = at.field("tenant");
     if !registry.not_empty(errors, PAIRS) {
     } else if tenant.text().len() > TENANT_BYTES_MAX {
         tenant.required(errors, "must be a UUID and may not exceed a length of 64 characters");
@@ -613,7 +618,8 @@ pub(super) fn mounts(container: &Field<'_, '_>, context: &Context<'_>, errors: &
     let device_paths = texts_of(container, "volumeDevices", "devicePath");
     let mut seen: SmallSet<&str> = SmallSet::new();
     for at in list.items() {
-        let (name, path) = (at.field("name"), at.field("mountPath"));
+        let name = at.field("name");
+        let path = at.field("mountPath");
         name.not_empty(errors, "");
         if !context.volumes.contains_key(name.text()) {
             errors.push(FieldError::not_found(&name.path, name.text()));
@@ -695,7 +701,8 @@ pub(super) fn devices(container: &Field<'_, '_>, context: &Context<'_>, errors: 
     let mount_paths = texts_of(container, "volumeMounts", "mountPath");
     let (mut names_seen, mut paths_seen): (SmallSet<&str>, SmallSet<&str>) = Default::default();
     for at in list.items() {
-        let (name, path) = (at.field("name"), at.field("devicePath"));
+        let name = at.field("name");
+        let path = at.field("devicePath");
         if name.not_empty(errors, "") && !names_seen.insert(name.text()) {
             name.invalid(errors, "must be unique");
         }

@@ -101,7 +101,8 @@ pub(crate) fn of_cron_job(new: &Object, old: Option<&Object>) -> Vec<Str> {
     }
     if old.is_none_or(|old| old.generation() != new.generation()) {
         let spec = Field::of(new, "spec");
-        let (job, inner) = (spec.field("jobTemplate"), "spec");
+        let job = spec.field("jobTemplate");
+        let inner = "spec";
         template_at(&job.field(inner).field("template"), &mut warnings);
     }
     warnings.texts
@@ -217,8 +218,8 @@ fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
             warnings.push(&at.path, text);
         }
     }
-    let affinity = spec.field("affinity");
-    let affinity = affinity.field("nodeAffinity");
+    let all = spec.field("affinity");
+    let affinity = all.field("nodeAffinity");
     let required = affinity.field("requiredDuringSchedulingIgnoredDuringExecution");
     for term in required.field("nodeSelectorTerms").items() {
         node_label_expressions(&term, warnings);
@@ -315,8 +316,8 @@ pub(crate) fn deprecated_volume(source: &Field<'_, '_>, warnings: &mut Warnings)
 fn volumes(volumes: &Field<'_, '_>, warnings: &mut Warnings) {
     for volume in volumes.items() {
         deprecated_volume(&volume, warnings);
-        let template = volume.field("ephemeral");
-        let template = template.field("volumeClaimTemplate");
+        let ephemeral = volume.field("ephemeral");
+        let template = ephemeral.field("volumeClaimTemplate");
         claim_sizes(&template.field("spec"), warnings);
     }
 }
@@ -355,7 +356,8 @@ fn repeated(list: &Field<'_, '_>, member: &str, warnings: &mut Warnings) {
 fn duplicate_variables(env: &Field<'_, '_>, warnings: &mut Warnings) {
     let mut seen: SmallSet<&str> = SmallSet::new();
     for item in env.items() {
-        let (name, value) = (item.str("name"), item.str("value"));
+        let name = item.str("name");
+        let value = item.str("value");
         let keeps = || {
             let before = format!("$({name})");
             !item.has("valueFrom") && value != before && value.contains(&before)

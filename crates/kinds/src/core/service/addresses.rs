@@ -103,7 +103,8 @@ pub(super) fn validate(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut 
     if spec.str("type") == "ExternalName" {
         return;
     }
-    let (one, many) = (spec.str("clusterIP"), spec.field("clusterIPs"));
+    let one = spec.str("clusterIP");
+    let many = spec.field("clusterIPs");
     match many.array().first().and_then(Value::as_str) {
         Some(_) if one.is_empty() => {
             many.invalid(errors, "must be empty when `clusterIP` is not specified");
@@ -120,8 +121,12 @@ pub(super) fn validate(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut 
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     spec.field("ipFamilyPolicy").one_of_if_set(errors, policies);
-    let stored = old.map(|old| old.array_at(&["spec", "clusterIPs"])).unwrap_or_default();
-    let stored: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
+    let stored: HashSet<&str> = old
+        .map(|old| old.array_at(&["spec", "clusterIPs"]))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     let before = errors.len();
     for (index, at) in many.items().enumerate() {
         if index == 0 && at.text() == "None" {
@@ -155,7 +160,8 @@ pub(super) fn validate(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut 
 
 /// Checks that each cluster IP has the family at the same position.
 fn of_families(spec: &Field<'_, '_>, errors: &mut ErrorList) {
-    let (addresses, families) = (spec.field("clusterIPs"), spec.field("ipFamilies"));
+    let addresses = spec.field("clusterIPs");
+    let families = spec.field("ipFamilies");
     for (index, (at, family)) in addresses.items().zip(families.items()).enumerate() {
         let Some(address) = ip::parse_ip(at.text()) else { continue };
         let fits = match family.text() {
@@ -177,7 +183,8 @@ pub(super) fn update(spec: &Field<'_, '_>, stored: &Field<'_, '_>, errors: &mut 
     if is_name(spec) || is_name(stored) {
         return;
     }
-    let (now, before) = (spec.field("clusterIPs"), stored.field("clusterIPs"));
+    let now = spec.field("clusterIPs");
+    let before = stored.field("clusterIPs");
     for (index, old) in before.array().iter().enumerate() {
         match now.array().get(index) {
             Some(new) if new != old => {

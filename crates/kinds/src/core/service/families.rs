@@ -88,7 +88,8 @@ fn shorten(service: &mut Object, old: &Object, errors: &mut ErrorList) {
     let spec = Path::new("spec");
     let path = spec.field("ipFamilyPolicy");
     for (name, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
-        let (now, before) = (texts(service, name), texts(old, name));
+        let now = texts(service, name);
+        let before = texts(old, name);
         if policy(service) == "SingleStack" {
             if now == before && now.len() > 1 {
                 let first = service.array_at(&["spec", name])[..1].to_vec();
@@ -164,8 +165,9 @@ mod tests {
     fn check(spec: Value, families: &[&str], want: Result<(&str, &[&str]), &str>) {
         let object = value!({"metadata": {"name": "s"}, "spec": (spec)});
         let mut service = Object::from_value(object).expect("an object");
-        let got = complete(&mut service, None, families).map_err(|status| status.message.clone());
-        let got = got.map(|()| (policy(&service).to_owned(), texts(&service, "ipFamilies")));
+        let got = complete(&mut service, None, families)
+            .map_err(|status| status.message.clone())
+            .map(|()| (policy(&service).to_owned(), texts(&service, "ipFamilies")));
         let want = want.map(|(policy, families)| (policy.to_owned(), families.to_vec()));
         assert_eq!(got.as_ref().map_err(String::as_str), want.as_ref().map_err(|why| *why));
     }

@@ -70,7 +70,8 @@ impl FromStr for PortRange {
             (None, None) => (number(text)?, number(text)?),
         };
         let port = |number: u32| u16::try_from(number).map_err(|_| fail("a port is at most 65535"));
-        let (first, last) = (port(first)?, port(last)?);
+        let first = port(first)?;
+        let last = port(last)?;
         if first == 0 {
             return Err(fail("a port is at least 1"));
         }

@@ -83,7 +83,8 @@ fn shared_node_ports(list: &Field<'_, '_>, errors: &mut ErrorList) {
     }
     let mut seen: SmallSet<(&str, i64, i64)> = SmallSet::new();
     for port in list.items() {
-        let (node, of) = (port.field("nodePort"), number(&port));
+        let node = port.field("nodePort");
+        let of = number(&port);
         let wanted = match node.number() {
             0 => given.get(&of).copied().unwrap_or(0),
             wanted => wanted,

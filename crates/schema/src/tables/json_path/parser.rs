@@ -208,7 +208,8 @@ impl Slice {
                 part.parse::<i64>().ok().filter(|_| is_number).map(Some).ok_or(Mismatch)
             }
         };
-        let (from, is_index) = (number(0)?, parts.len() == 1);
+        let from = number(0)?;
+        let is_index = parts.len() == 1;
         let to = if is_index { from.unwrap_or(0).checked_add(1) } else { number(1)? };
         Ok(Slice { from, to, step: number(2)?, is_index })
     }

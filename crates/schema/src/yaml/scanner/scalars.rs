@@ -250,8 +250,10 @@ impl Scanner<'_> {
             code = code << 4 | u64::from(digit);
         }
         let message = "found invalid Unicode character escape code";
-        let c = u32::try_from(code).ok().and_then(char::from_u32);
-        let c = c.ok_or_else(|| self.cursor.fault(message))?;
+        let c = u32::try_from(code)
+            .ok()
+            .and_then(char::from_u32)
+            .ok_or_else(|| self.cursor.fault(message))?;
         self.cursor.skip_ascii(digits);
         Ok(c)
     }

@@ -85,7 +85,8 @@ fn a_reply_of_spdystream_accepts_a_stream() {
 /// Proves: R-STREAM-04.
 #[test]
 fn both_roles_understand_each_other() {
-    let (mut client, mut server) = (Session::client(), Session::server());
+    let mut client = Session::client();
+    let mut server = Session::server();
     let first = client.open(&Headers::from([("streamType", "error"), ("port", "80")])).unwrap();
     let second = client.open(&Headers::from([("streamType", "data")])).unwrap();
     assert_eq!((first, second), (1, 3));

@@ -36,7 +36,8 @@ const SIGNS: [&str; 17] =
     ["==", "!=", "<=", ">=", "//", "<", ">", "|", ",", "(", ")", "[", "]", ".", "?", "=", "+"];
 
 fn words(text: &str) -> Result<Vec<Word>, String> {
-    let (mut words, mut rest) = (vec![], text.trim_start());
+    let mut words = vec![];
+    let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let length = if first == '"' {
             let end = quoted_end(rest).ok_or("a quoted text has no end")?;

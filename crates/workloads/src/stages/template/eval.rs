@@ -190,8 +190,9 @@ impl Rendering<'_> {
                 self.variables.push((name.clone(), value.clone()));
             } else {
                 let mut visible = self.variables.iter_mut().rev();
-                let known = visible.find(|(known, _)| known == name);
-                let known = known.ok_or_else(|| undefined(line, name))?;
+                let known = visible
+                    .find(|(known, _)| known == name)
+                    .ok_or_else(|| undefined(line, name))?;
                 known.1 = value.clone();
             }
         }

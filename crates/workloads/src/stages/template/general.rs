@@ -102,7 +102,8 @@ fn last(given: &Arguments<'_>) -> Result<Value, String> {
 }
 
 fn compared(given: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Result<Value, String> {
-    let (left, right) = (given.at(0)?, given.at(1)?);
+    let left = given.at(0)?;
+    let right = given.at(1)?;
     let order = order(left, right)
         .ok_or_else(|| format!("{} and {} cannot be compared", go_type(left), go_type(right)))?;
     Ok(Value::Bool(holds(order)))

@@ -43,7 +43,9 @@ pub enum TokenKind {
 /// Splits a template.
 pub fn pieces(text: &str) -> Result<Vec<Piece>, TemplateError> {
     let mut pieces = vec![];
-    let (mut rest, mut line, mut trims_start) = (text, 1, false);
+    let mut rest = text;
+    let mut line = 1;
+    let mut trims_start = false;
     while let Some((before, after)) = rest.split_once("{{") {
         let trims_end = after.starts_with("- ") || after.starts_with("-\n");
         push_plain(&mut pieces, before, trims_start, trims_end);
@@ -128,7 +130,9 @@ fn after_quoted(bytes: &[u8], at: usize, quote: u8) -> Option<usize> {
 
 fn tokens(body: &str, first_line: u32) -> Result<Vec<Token>, TemplateError> {
     let mut tokens: Vec<Token> = vec![];
-    let (mut rest, mut line, mut is_apart) = (body, first_line, true);
+    let mut rest = body;
+    let mut line = first_line;
+    let mut is_apart = true;
     while let Some(first) = rest.chars().next() {
         if first.is_whitespace() {
             line += u32::from(first == '\n');
@@ -151,7 +155,8 @@ fn token(text: &str) -> Result<(TokenKind, usize), String> {
         name.map_or(text.len(), |length| from + length)
     };
     let mut chars = text.chars();
-    let (first, second) = (chars.next().unwrap_or_default(), chars.next());
+    let first = chars.next().unwrap_or_default();
+    let second = chars.next();
     let starts_number = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     Ok(match first {
         '(' => (TokenKind::Open, 1),
@@ -206,7 +211,8 @@ fn literal(text: &str, quote: char) -> Result<(TokenKind, usize), String> {
 
 /// Replaces the escapes of a Go string literal.
 fn unescape(text: &str) -> Result<String, String> {
-    let (mut plain, mut chars) = (String::with_capacity(text.len()), text.chars());
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
     while let Some(c) = chars.next() {
         if c != '\\' {
             plain.push(c);

@@ -30,7 +30,8 @@ pub const TABLE: Table = &[
     ("until", |given| steps(0, given.int(0)?, 1)),
     ("untilStep", |given| steps(given.int(0)?, given.int(1)?, given.int(2)?)),
     ("randInt", |given| {
-        let (from, to) = (given.int(0)?, given.int(1)?);
+        let from = given.int(0)?;
+        let to = given.int(1)?;
         let span = u64::try_from(to.checked_sub(from).unwrap_or(0)).unwrap_or(0);
         let number = random(given).checked_rem(span).ok_or("the range is empty")?;
         checked(i64::try_from(number).ok().and_then(|number| from.checked_add(number)))
@@ -67,7 +68,8 @@ fn steps(from: i64, to: i64, step: i64) -> Result<Value, String> {
     if count > ITEMS_MAX {
         return Err(format!("it makes more than {ITEMS_MAX} numbers"));
     }
-    let (mut numbers, mut number) = (vec![], from);
+    let mut numbers = vec![];
+    let mut number = from;
     while (step > 0 && number < to) || (step < 0 && number > to) {
         numbers.push(Value::Int(number));
         number = number.saturating_add(step);

@@ -195,7 +195,9 @@ impl Parser {
         first_line: u32,
         word: &str,
     ) -> Result<(Branches, Vec<TemplatePart>), TemplateError> {
-        let (mut tokens, mut line, mut branches) = (first, first_line, vec![]);
+        let mut tokens = first;
+        let mut line = first_line;
+        let mut branches = vec![];
         loop {
             let condition = self.pipeline(&tokens, line)?;
             let (body, end) = self.parts()?;
@@ -220,7 +222,8 @@ impl Parser {
     }
 
     fn range(&mut self, tokens: &[Token], line: u32) -> Result<TemplatePart, TemplateError> {
-        let (mut names, mut rest) = (vec![], tokens);
+        let mut names = vec![];
+        let mut rest = tokens;
         if let Some(declare) = tokens.iter().position(|one| one.kind == TokenKind::Declare) {
             for token in &tokens[..declare] {
                 match &token.kind {

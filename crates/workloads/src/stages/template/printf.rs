@@ -36,7 +36,9 @@ fn inner(value: &Value) -> String {
 
 /// Formats values by a format of Go's `fmt.Sprintf`. Mistakes stand in the text, as Go writes them.
 pub fn printf(format: &str, values: &[Value]) -> Result<String, String> {
-    let (mut out, mut rest, mut values) = (String::new(), format, values.iter());
+    let mut out = String::new();
+    let mut rest = format;
+    let mut values = values.iter();
     while let Some((before, after)) = rest.split_once('%') {
         out.push_str(before);
         let verb = Verb::read(after)?;

@@ -35,7 +35,9 @@ pub const TABLE: Table = &[
     ("hasPrefix", |given| Ok(Value::Bool(given.text(1)?.starts_with(given.text(0)?)))),
     ("hasSuffix", |given| Ok(Value::Bool(given.text(1)?.ends_with(given.text(0)?)))),
     ("replace", |given| {
-        let (old, new, text) = (given.text(0)?, given.text(1)?, given.text(2)?);
+        let old = given.text(0)?;
+        let new = given.text(1)?;
+        let text = given.text(2)?;
         let grown = text.matches(old).count().saturating_mul(new.len());
         check_size(grown)?;
         Ok(text.replace(old, new).into())
@@ -47,17 +49,19 @@ pub const TABLE: Table = &[
         Ok(text.repeat(count).into())
     }),
     ("substr", |given| {
-        let (from, to) = (given.int(0)?, given.int(1)?);
+        let from = given.int(0)?;
+        let to = given.int(1)?;
         let text = given.text(2)?;
         let end = |at: i64, other: usize| usize::try_from(at).unwrap_or(other).min(text.len());
         let range = end(from, 0)..end(to, text.len());
         text.get(range).map(Value::from).ok_or_else(|| "the range is not in the text".to_owned())
     }),
     ("trunc", |given| {
-        let (count, text) = (given.int(0)?, given.text(1)?);
+        let count = given.int(0)?;
+        let text = given.text(1)?;
         let characters: Vec<char> = text.chars().collect();
-        let size = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        let size = size.min(characters.len());
+        let size =
+            usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX).min(characters.len());
         let kept =
             if count < 0 { &characters[characters.len() - size..] } else { &characters[..size] };
         Ok(kept.iter().collect::<String>().into())
@@ -94,7 +98,8 @@ pub const TABLE: Table = &[
         Ok(pattern.find(given.text(1)?).map_or("", |found| found.as_str()).into())
     }),
     ("regexReplaceAll", |given| {
-        let (text, new) = (given.text(1)?, given.text(2)?);
+        let text = given.text(1)?;
+        let new = given.text(2)?;
         check_size(text.len().saturating_add(1).saturating_mul(new.len().saturating_add(1)))?;
         Ok(pattern(given)?.replace_all(text, new).into_owned().into())
     }),
@@ -136,7 +141,8 @@ fn indented(given: &Arguments<'_>) -> Result<String, String> {
 }
 
 fn split(given: &Arguments<'_>) -> Result<Vec<Value>, String> {
-    let (separator, text) = (given.text(0)?, given.text(1)?);
+    let separator = given.text(0)?;
+    let text = given.text(1)?;
     Ok(text.split(separator).map(Value::from).collect())
 }
 

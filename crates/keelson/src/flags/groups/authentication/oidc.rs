@@ -42,8 +42,8 @@ pub fn options(values: &Values) -> Result<(Option<JwtOptions>, Option<AnonymousC
              set"
         );
     };
-    let algorithms = values.list("oidc-signing-algs").iter().map(|name| name.trim().parse());
-    let algorithms: Result<Vec<JoseAlgorithm>, String> = algorithms.collect();
+    let algorithms: Result<Vec<JoseAlgorithm>, String> =
+        values.list("oidc-signing-algs").iter().map(|name| name.trim().parse()).collect();
     let options = JwtOptions {
         issuers: vec![issuer(values, url, client_id)?],
         algorithms: algorithms.map_err(anyhow::Error::msg)?,

@@ -77,7 +77,8 @@ fn overlap(what: &dyn Fn() -> String, sources: Vec<Source<'_>>, warnings: &mut W
         let place = tree.place(path);
         for other in tree.overlapping(place, &before) {
             let (other, source) = &sources[other];
-            let (path, other) = (quote(path), quote(trimmed(other)));
+            let path = quote(path);
+            let other = quote(trimmed(other));
             let what = what();
             warnings.add(format!("{what}: overlapping paths: {path}{of} with {other}{source}"));
         }
@@ -158,9 +159,11 @@ mod tests {
         let mut warnings = Warnings::default();
         for (at, (path, of)) in sources.iter().enumerate() {
             for (other, source) in &sources[..at] {
-                let (path, other) = (trimmed(path), trimmed(other));
+                let path = trimmed(path);
+                let other = trimmed(other);
                 if lies_in(path, other) || lies_in(other, path) {
-                    let (path, other) = (quote(path), quote(other));
+                    let path = quote(path);
+                    let other = quote(other);
                     warnings.add(format!("v: overlapping paths: {path}{of} with {other}{source}"));
                 }
             }

@@ -57,8 +57,10 @@ impl<'v> PortIndex<'v> {
 
     fn index(&mut self, place: usize) {
         let port = &self.ports[place];
-        let (number, protocol) = (port.number("containerPort"), port.text("protocol"));
-        let (host, address) = (port.number("hostPort"), port.text("hostIP"));
+        let number = port.number("containerPort");
+        let protocol = port.text("protocol");
+        let host = port.number("hostPort");
+        let address = port.text("hostIP");
         for key in [(None, None), (Some(host), None), (Some(host), Some(address))] {
             self.places.entry((number, protocol, key.0, key.1)).or_default().push(place);
         }
@@ -69,8 +71,10 @@ impl<'v> PortIndex<'v> {
         if self.places.is_empty() {
             return self.ports.iter().filter(|other| conflict(of, other).is_some()).collect();
         }
-        let (number, protocol) = (of.number("containerPort"), of.text("protocol"));
-        let (host, address) = (of.number("hostPort"), of.text("hostIP"));
+        let number = of.number("containerPort");
+        let protocol = of.text("protocol");
+        let host = of.number("hostPort");
+        let address = of.text("hostIP");
         let get = |host: Option<i64>, address: Option<&'v str>| {
             self.places.get(&(number, protocol, host, address)).map_or(&[][..], Vec::as_slice)
         };
@@ -146,8 +150,10 @@ fn conflict(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
     if port(a) != port(b) || a.text("protocol") != b.text("protocol") {
         return None;
     }
-    let (a_host, b_host) = (a.number("hostPort"), b.number("hostPort"));
-    let (a_address, b_address) = (a.text("hostIP"), b.text("hostIP"));
+    let a_host = a.number("hostPort");
+    let b_host = b.number("hostPort");
+    let a_address = a.text("hostIP");
+    let b_address = b.text("hostIP");
     if (a_host, a_address) == (b_host, b_address) {
         Some("duplicate")
     } else if a_host == 0 || b_host == 0 {

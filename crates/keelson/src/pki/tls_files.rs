@@ -1,7 +1,7 @@
 //! Certificates and authorities for TLS, from files and from the server's own authority, and the
 //! loop that reloads changed files and renews own certificates before they expire.
 
-use crate::certificates::{ADMIN_NAME, Pki};
+use super::certificates::{ADMIN_NAME, Pki};
 use crate::files::{Fingerprint, fingerprint};
 use crate::private_files;
 use crate::start_error::StartError;
@@ -114,7 +114,8 @@ impl TlsFiles {
 
     /// Reads the certificates of single hosts. Names on the command line go before those in certificates.
     fn named(&self) -> Result<Vec<keelson_server::NamedCertificate>, StartError> {
-        let (mut explicit, mut extracted) = (vec![], vec![]);
+        let mut explicit = vec![];
+        let mut extracted = vec![];
         for NamedCertificate { certificate, key, names } in &self.named {
             let pair = read_pair([SNI, SNI], &(certificate.clone(), key.clone()))?;
             let own = pair.0.first().map(|leaf| x509::dns_names(leaf)).unwrap_or_default();

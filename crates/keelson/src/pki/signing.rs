@@ -1,6 +1,6 @@
 //! Signers of CertificateSigningRequests (`--cluster-signing-*`).
 
-use crate::certificates::Pki;
+use super::certificates::Pki;
 use crate::private_files;
 use crate::start_error::StartError;
 use keelson_auth::CertificateAuthority;
@@ -89,12 +89,12 @@ impl SigningOptions {
 
 fn read(flag: &str, files: &AuthorityFiles) -> Result<Arc<CertificateAuthority>, StartError> {
     let text = |path: &Path| {
-        let text = private_files::read(path);
-        let text = text.map_err(|error| format!("{error}: {}", error.source))?;
+        let text =
+            private_files::read(path).map_err(|error| format!("{error}: {}", error.source))?;
         text.ok_or_else(|| format!("{} is not there", path.display()))
     };
     let authority = text(&files.0)
-        .and_then(|certificate| CertificateAuthority::read(&certificate, &text(&files.1)?));
-    let authority = authority.map_err(|error| StartError::new(format!("{flag}: {error}")))?;
+        .and_then(|certificate| CertificateAuthority::read(&certificate, &text(&files.1)?))
+        .map_err(|error| StartError::new(format!("{flag}: {error}")))?;
     Ok(Arc::new(authority))
 }

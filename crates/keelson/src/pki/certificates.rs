@@ -3,6 +3,7 @@
 //! expire.
 
 use crate::private_files::{self, FileError};
+use crate::start_error::StartError;
 use keelson_auth::{CertificateAuthority, x509};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -57,6 +58,12 @@ pub enum CertificateError {
         /// The key.
         key: PathBuf,
     },
+}
+
+impl From<CertificateError> for StartError {
+    fn from(error: CertificateError) -> Self {
+        StartError(error.to_string())
+    }
 }
 
 impl std::fmt::Display for CertificateError {
@@ -135,7 +142,8 @@ impl Pki {
     /// Renews the certificates that expire soon. The authority keeps its key.
     pub(crate) fn renewed(&self, names: &[String]) -> Result<Pki, CertificateError> {
         let ca = Pair { certificate: self.ca.clone(), key: self.ca_key.clone() };
-        let (serving, admin) = (Some(self.serving.clone()), Some(self.admin.clone()));
+        let serving = Some(self.serving.clone());
+        let admin = Some(self.admin.clone());
         Pki::complete(Existing { ca: Some(ca), serving, admin }, names, now())
     }
 
@@ -219,7 +227,8 @@ fn read_pair(dir: &Path, name: &str) -> Result<Option<Pair>, CertificateError> {
 /// Reads the authority in a folder. It is an error when only one of its two files exists, or when
 /// the key does not belong to the certificate.
 fn read_authority(dir: &Path) -> Result<Option<Pair>, CertificateError> {
-    let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+    let certificate = dir.join("ca.crt");
+    let key = dir.join("ca.key");
     let pair = match (private_files::read(&certificate)?, private_files::read(&key)?) {
         (None, None) => return Ok(None),
         (Some(_), None) => {
@@ -355,7 +364,8 @@ mod tests {
 
     fn renew(pki: &Pki, now: i64) -> Pki {
         let ca = Pair { certificate: pki.ca.clone(), key: pki.ca_key.clone() };
-        let (serving, admin) = (Some(pki.serving.clone()), Some(pki.admin.clone()));
+        let serving = Some(pki.serving.clone());
+        let admin = Some(pki.admin.clone());
         let existing = Existing { ca: Some(ca), serving, admin };
         Pki::complete(existing, &names(), now).expect("certificates")
     }
