@@ -48,7 +48,7 @@ pub(crate) async fn renew(registry: Arc<Registry>, host_name: Arc<str>) {
 }
 
 /// Returns the name of the lease of a host, as kube-apiserver derives it.
-fn server_name(host_name: &str) -> String {
+pub fn server_name(host_name: &str) -> String {
     let mut hash = Sha256::new();
     for field in [host_name, IDENTITY] {
         let length = u16::try_from(field.len()).unwrap_or(u16::MAX);

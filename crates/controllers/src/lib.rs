@@ -27,6 +27,7 @@ mod unattended;
 
 pub use authentication_trust::ClientTrust;
 pub use certificates::Signing;
+pub use identity::server_name;
 pub use legacy_tokens::track_legacy_uses;
 pub use unattended::NAME as UNATTENDED;
 

@@ -109,10 +109,15 @@ fn deepest_cause(error: &Status) -> Option<String> {
 /// Formats a status as gRPC for Go does.
 #[must_use]
 pub fn grpc_error_text(status: &Status) -> String {
-    let code = match status.code() {
+    let code = grpc_code_name(status.code());
+    format!("rpc error: code = {code} desc = {}", status.message())
+}
+
+/// Returns the name that Go has for a code.
+pub fn grpc_code_name(code: Code) -> String {
+    match code {
         Code::Ok => "OK".to_owned(),
         Code::Cancelled => "Canceled".to_owned(),
         code => format!("{code:?}"),
-    };
-    format!("rpc error: code = {code} desc = {}", status.message())
+    }
 }

@@ -29,7 +29,7 @@ mod verify;
 pub use client::{Client, Egress, Request, Response};
 pub use connection::StreamedBody;
 pub use error::{Cause, Error, Phase};
-pub use grpc::{GrpcPeer, grpc_error_text};
+pub use grpc::{GrpcPeer, grpc_code_name, grpc_error_text};
 pub use peer::{Identity, Peer, Route, Scheme, Trust};
 pub use proxy::Proxy;
 pub use resolve::{BoxFuture, Resolved, Resolver};

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, ConfigError, GroupResource, ProviderConfig};
 use crate::kms::{Plugin, aggregate};
+use crate::metrics::{Counted, Direction, Metrics};
 use crate::providers::{ENCRYPTED, Fetched, NOT_PLAIN, Opened, Providers, key_name};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -24,6 +25,7 @@ pub struct Encryption {
     current: ArcSwap<Loaded>,
     /// Why a plug-in is not well.
     health: Mutex<Result<(), String>>,
+    metrics: Arc<Metrics>,
 }
 
 /// A loaded configuration.
@@ -35,7 +37,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn new(config: &Config) -> Result<Loaded, ConfigError> {
+    fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Loaded, ConfigError> {
         let mut plugins: HashMap<&str, Arc<Plugin>> = HashMap::new();
         let providers = config.resources.iter().flat_map(|entry| &entry.providers);
         let mut ordered = vec![];
@@ -43,7 +45,7 @@ impl Loaded {
             ProviderConfig::Kms(kms) => Some(kms),
             _ => None,
         }) {
-            let plugin = Arc::new(Plugin::new(kms).map_err(ConfigError::Build)?);
+            let plugin = Arc::new(Plugin::new(kms, metrics.clone()).map_err(ConfigError::Build)?);
             ordered.push(plugin.clone());
             plugins.insert(&kms.name, plugin);
         }
@@ -83,8 +85,11 @@ impl Loaded {
 impl Encryption {
     /// Uses a configuration. Asks its plug-ins once; one that does not answer yet is an error of the health
     /// check, and of each value that needs it.
-    pub async fn start(config: &Config) -> Result<Arc<Encryption>, ConfigError> {
-        let loaded = Loaded::new(config)?;
+    pub async fn start(
+        config: &Config,
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Encryption>, ConfigError> {
+        let loaded = Loaded::new(config, &metrics)?;
         let health = loaded.check().await;
         if let Err(error) = &health {
             tracing::error!(error, "KMS plug-ins not well; they are asked again");
@@ -92,12 +97,13 @@ impl Encryption {
         Ok(Arc::new(Encryption {
             current: ArcSwap::from_pointee(loaded),
             health: Mutex::new(health),
+            metrics,
         }))
     }
 
     /// Replaces the configuration once its plug-ins are well. After an error the one before stays.
     pub async fn replace(&self, config: &Config) -> Result<(), String> {
-        let loaded = Loaded::new(config).map_err(|error| error.to_string())?;
+        let loaded = Loaded::new(config, &self.metrics).map_err(|error| error.to_string())?;
         let until = Instant::now() + RELOAD_TIME_MAX;
         while let Err(why) = loaded.check().await {
             if Instant::now() >= until {
@@ -153,7 +159,15 @@ impl Encryption {
         value: &Bytes,
     ) -> Result<Bytes, String> {
         match self.current.load().providers(group, resource) {
-            Some(providers) => providers.seal(value, path, Instant::now()),
+            Some(providers) => {
+                let counted = Counted {
+                    metrics: &self.metrics,
+                    group,
+                    resource,
+                    direction: Direction::ToStorage,
+                };
+                providers.seal(value, path, &counted)
+            }
             None => Ok(value.clone()),
         }
     }
@@ -166,7 +180,9 @@ impl Encryption {
         stored: &Bytes,
     ) -> Result<Opened, String> {
         match self.current.load().providers(group, resource) {
-            Some(providers) => providers.open(stored, path, &Fetched::new()),
+            Some(providers) => {
+                providers.open(stored, path, &Fetched::new(), &self.opening(group, resource))
+            }
             None => open_plain(stored),
         }
     }
@@ -182,7 +198,7 @@ impl Encryption {
         let opened = match providers {
             Some(providers) => {
                 let fetched = providers.fetch_keys(stored).await;
-                providers.open(stored, path, &fetched)
+                providers.open(stored, path, &fetched, &self.opening(group, resource))
             }
             None => open_plain(stored),
         };
@@ -190,6 +206,15 @@ impl Encryption {
             Opened::Plain { value, .. } => Ok(value),
             Opened::Waits { .. } => Err("the key is not known".to_owned()),
         }
+    }
+
+    fn opening<'a>(&'a self, group: &'a str, resource: &'a str) -> Counted<'a> {
+        Counted { metrics: &self.metrics, group, resource, direction: Direction::FromStorage }
+    }
+
+    /// Returns the metrics.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// Whether [`Encryption::open`] may say that a plug-in has to be asked.

@@ -13,10 +13,12 @@ pub(crate) use envelope::aggregate;
 
 use crate::ciphers::random;
 use crate::config::KmsConfig;
+use crate::hash::hash;
+use crate::metrics::{Direction, Metrics};
 use bytes::Bytes;
 use data_key::{DataKey, DataKeys, SEED_BYTES};
 use envelope::SEED;
-use keelson_egress::{GrpcPeer, grpc_error_text};
+use keelson_egress::{GrpcPeer, grpc_code_name, grpc_error_text};
 use prost::Message;
 use proto::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject,
@@ -25,7 +27,7 @@ use proto::{
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use write_seed::{WriteSeed, hash};
+use write_seed::WriteSeed;
 use zeroize::Zeroizing;
 
 const STATUS: &str = "/v2.KeyManagementService/Status";
@@ -42,6 +44,7 @@ pub(crate) struct Plugin {
     pub prefix: Vec<u8>,
     socket: GrpcPeer,
     time_max: Duration,
+    metrics: Arc<Metrics>,
     state: Mutex<State>,
     /// Held while a key is decrypted, so that values with the same key wait for one call.
     decrypting: tokio::sync::Mutex<()>,
@@ -75,12 +78,13 @@ pub(crate) enum KmsOpened {
 
 impl Plugin {
     /// Returns a plug-in that was not asked yet.
-    pub fn new(config: &KmsConfig) -> Result<Plugin, String> {
+    pub fn new(config: &KmsConfig, metrics: Arc<Metrics>) -> Result<Plugin, String> {
         Ok(Plugin {
             prefix: format!("k8s:enc:kms:v2:{}:", config.name).into_bytes(),
             name: config.name.clone(),
             socket: GrpcPeer::at_socket(&config.socket)?,
             time_max: config.time_max,
+            metrics,
             state: Mutex::default(),
             decrypting: tokio::sync::Mutex::default(),
         })
@@ -92,6 +96,7 @@ impl Plugin {
         seed.check_writable(now)?;
         let encrypted_data = seed.key.seal(plain, path).map_err(|error| error.to_string())?;
         let envelope = EncryptedObject { encrypted_data, ..EncryptedObject::clone(&seed.envelope) };
+        self.metrics.count_key(&self.name, &hash(&envelope.key_id), Direction::ToStorage);
         let mut out = Vec::with_capacity(self.prefix.len() + envelope.encoded_len());
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&envelope.encode_to_vec());
@@ -107,6 +112,7 @@ impl Plugin {
         let key = self.state().keys.get(&envelope.data_key());
         let Some(key) = key else { return Ok(KmsOpened::Waits { is_stale }) };
         let value = key.open(&envelope.encrypted_data, path).map_err(|error| error.to_string())?;
+        self.metrics.count_key(&self.name, &hash(&envelope.key_id), Direction::FromStorage);
         Ok(KmsOpened::Plain { value, is_stale })
     }
 
@@ -131,7 +137,8 @@ impl Plugin {
             .map_err(|why| format!("failed to decrypt DEK, error: {why}"))?;
         let plain = Zeroizing::new(response.plaintext);
         let key = if is_seed { DataKey::seed(plain)? } else { DataKey::key(&plain)? };
-        self.state().keys.insert(id, Arc::new(key));
+        let keys = self.state().keys.insert(id, Arc::new(key));
+        self.metrics.set_data_keys(&self.name, keys);
         Ok(())
     }
 
@@ -162,10 +169,14 @@ impl Plugin {
         faults.extend(self.check_version(&response.version));
         match envelope::check_key_id(&response.key_id) {
             Err(why) => {
+                self.metrics.count_invalid_key(&self.name, &why);
                 let hash = hash(&response.key_id);
                 faults.push(format!("got invalid KMSv2 KeyID hash {hash:?}: {why}"));
             }
-            Ok(()) => faults.extend(self.confirm_seed(&response.key_id).await.err()),
+            Ok(()) => {
+                self.metrics.note_key(&self.name, &hash(&response.key_id));
+                faults.extend(self.confirm_seed(&response.key_id).await.err());
+            }
         }
         if faults.is_empty() {
             return Ok(());
@@ -205,7 +216,7 @@ impl Plugin {
         let key = Arc::new(key);
         let id = envelope.data_key();
         let mut state = self.state();
-        state.keys.insert(id, key.clone());
+        self.metrics.set_data_keys(&self.name, state.keys.insert(id, key.clone()));
         state.seed = Some(WriteSeed { key, envelope: Arc::new(envelope), confirmed: now });
         tracing::info!(plugin = self.name, key = hash(key_id), "KMS plug-in has a key");
         Ok(())
@@ -223,7 +234,9 @@ impl Plugin {
 
     /// Makes a seed and lets the plug-in encrypt it.
     async fn make_seed(&self) -> Result<(DataKey, EncryptedObject), String> {
+        let began = Instant::now();
         let seed = random::<SEED_BYTES>().map(Zeroizing::new);
+        self.metrics.count_generation(began, seed.is_ok());
         let seed = Zeroizing::new(seed.map_err(|error| error.to_string())?.to_vec());
         let request = EncryptRequest { plaintext: seed.to_vec(), uid: uid()? };
         let response: EncryptResponse = self
@@ -246,8 +259,13 @@ impl Plugin {
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
+        let began = Instant::now();
         let until = tokio::time::Instant::now() + self.time_max;
         let response = self.socket.call(path, request, until).await;
+        let code = response
+            .as_ref()
+            .map_or_else(|status| grpc_code_name(status.code()), |_| "OK".to_owned());
+        self.metrics.count_call(&self.name, path, &code, began);
         response.map_err(|status| grpc_error_text(&status))
     }
 

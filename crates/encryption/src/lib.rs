@@ -14,11 +14,14 @@
 mod ciphers;
 mod config;
 mod encryption;
+mod hash;
 mod kms;
+mod metrics;
 mod providers;
 
 pub use config::{
     Config, ConfigError, GroupResource, KeyConfig, KmsConfig, ProviderConfig, ResourceConfig,
 };
 pub use encryption::{Encryption, is_encrypted, key_of};
+pub use metrics::Metrics;
 pub use providers::Opened;

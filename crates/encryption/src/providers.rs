@@ -3,6 +3,7 @@
 use crate::ciphers::{AesCbc, AesGcm, CipherError, Secretbox};
 use crate::config::{KeyConfig, ProviderConfig};
 use crate::kms::{KmsOpened, Plugin, aggregate};
+use crate::metrics::Counted;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ pub(crate) const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// The message for a value that is encrypted although it should not be.
 pub(crate) const NOT_PLAIN: &str = "identity transformer tried to read encrypted data";
 
+/// The prefix of a value that no provider knows, as metrics have it.
+const UNKNOWN: &[u8] = b"unknown";
 const NO_KEY_AES: &str = "no matching key was found for the provided AES transformer";
 const NO_KEY_BOX: &str = "no matching key was found for the provided Secretbox transformer";
 
@@ -104,24 +107,35 @@ impl Providers {
     }
 
     /// Encrypts a value with the first provider. `path` is its key in etcd.
-    pub fn seal(&self, value: &Bytes, path: &[u8], now: Instant) -> Result<Bytes, String> {
-        match self.0.first() {
-            None | Some(Provider::Identity) => Ok(value.clone()),
-            Some(Provider::Kms(plugin)) => plugin.seal(value, path, now),
-            Some(Provider::Keys(keys)) => keys.seal(value, path),
-        }
+    pub fn seal(&self, value: &Bytes, path: &[u8], counted: &Counted<'_>) -> Result<Bytes, String> {
+        let Some(provider) = self.0.first() else { return Ok(value.clone()) };
+        let began = Instant::now();
+        let sealed = match provider {
+            Provider::Identity => Ok(value.clone()),
+            Provider::Kms(plugin) => plugin.seal(value, path, began),
+            Provider::Keys(keys) => keys.seal(value, path, counted),
+        };
+        counted.count(provider.prefix(), began, &sealed);
+        sealed
     }
 
     /// Decrypts a value with the first provider that can.
-    pub fn open(&self, stored: &Bytes, path: &[u8], fetched: &Fetched) -> Result<Opened, String> {
+    pub fn open(
+        &self,
+        stored: &Bytes,
+        path: &[u8],
+        fetched: &Fetched,
+        counted: &Counted<'_>,
+    ) -> Result<Opened, String> {
         let mut errors = vec![];
         for (at, provider) in self.0.iter().enumerate() {
             let Some(sealed) = stored.strip_prefix(provider.prefix()) else { continue };
+            let began = Instant::now();
             let opened = match provider {
                 // An encrypted value is for the providers behind it.
                 Provider::Identity if stored.starts_with(ENCRYPTED) => continue,
                 Provider::Identity => Ok(Opened::Plain { value: stored.clone(), is_stale: false }),
-                Provider::Keys(keys) => keys.open(sealed, path),
+                Provider::Keys(keys) => keys.open(sealed, path, counted),
                 Provider::Kms(plugin) => match (plugin.open(sealed, path), fetched.get(&at)) {
                     (Ok(KmsOpened::Waits { .. }), Some(error)) => Err(error.clone()),
                     (Ok(KmsOpened::Waits { is_stale }), None) => Ok(Opened::Waits { is_stale }),
@@ -131,6 +145,10 @@ impl Providers {
                     (Err(error), _) => Err(error),
                 },
             };
+            // A value that waits is counted when it is opened again.
+            if !matches!(opened, Ok(Opened::Waits { .. })) {
+                counted.count(provider.read_label(), began, &opened);
+            }
             match opened {
                 Ok(Opened::Plain { value, is_stale }) => {
                     return Ok(Opened::Plain { value, is_stale: is_stale || at > 0 });
@@ -142,7 +160,9 @@ impl Providers {
             }
         }
         if errors.is_empty() {
-            return Err("no matching prefix found".to_owned());
+            let unknown = Err("no matching prefix found".to_owned());
+            counted.count(UNKNOWN, Instant::now(), &unknown);
+            return unknown;
         }
         Err(aggregate(errors))
     }
@@ -231,6 +251,14 @@ impl Provider {
         Ok(Provider::Keys(Keys { prefix, keys, no_key }))
     }
 
+    /// Returns the prefix as the metrics of reads have it.
+    fn read_label(&self) -> &[u8] {
+        match self {
+            Provider::Identity => IDENTITY.as_bytes(),
+            _ => self.prefix(),
+        }
+    }
+
     fn prefix(&self) -> &[u8] {
         match self {
             Provider::Keys(keys) => keys.prefix,
@@ -241,32 +269,37 @@ impl Provider {
 }
 
 impl Keys {
-    fn seal(&self, value: &[u8], path: &[u8]) -> Result<Bytes, String> {
+    fn seal(&self, value: &[u8], path: &[u8], counted: &Counted<'_>) -> Result<Bytes, String> {
         let key = self.keys.first().ok_or(self.no_key)?;
         let mut out = Vec::with_capacity(self.prefix.len() + key.prefix.len() + value.len() + 48);
         out.extend_from_slice(self.prefix);
         out.extend_from_slice(key.prefix.as_bytes());
+        let began = Instant::now();
         let sealed = match &key.cipher {
             Cipher::AesGcm(cipher) => cipher.seal(value, path, &mut out),
             Cipher::AesCbc(cipher) => cipher.seal(value, &mut out),
             Cipher::Secretbox(cipher) => cipher.seal(value, &mut out),
         };
-        sealed.map_err(|error| error.to_string())?;
-        Ok(out.into())
+        let sealed = sealed.map_err(|error| error.to_string());
+        counted.count(key.prefix.as_bytes(), began, &sealed);
+        sealed.map(|()| out.into())
     }
 
-    fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Opened, String> {
+    fn open(&self, sealed: &[u8], path: &[u8], counted: &Counted<'_>) -> Result<Opened, String> {
         let mut errors = vec![];
         for (at, key) in self.keys.iter().enumerate() {
             let Some(sealed) = sealed.strip_prefix(key.prefix.as_bytes()) else { continue };
+            let began = Instant::now();
             let opened = match &key.cipher {
                 Cipher::AesGcm(cipher) => cipher.open(sealed, path),
                 Cipher::AesCbc(cipher) => cipher.open(sealed),
                 Cipher::Secretbox(cipher) => cipher.open(sealed),
-            };
+            }
+            .map_err(|error| error.to_string());
+            counted.count(key.prefix.as_bytes(), began, &opened);
             match opened {
                 Ok(value) => return Ok(Opened::Plain { value: value.into(), is_stale: at > 0 }),
-                Err(error) => errors.push(error.to_string()),
+                Err(error) => errors.push(error),
             }
         }
         if errors.is_empty() { Err(self.no_key.to_owned()) } else { Err(aggregate(errors)) }

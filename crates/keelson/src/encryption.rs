@@ -3,7 +3,7 @@
 use crate::files::text_changed;
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
-use keelson_encryption::{Config, Encryption};
+use keelson_encryption::{Config, Encryption, Metrics};
 use keelson_records::Entry;
 use keelson_registry::Registry;
 use keelson_server::Health;
@@ -54,7 +54,10 @@ impl EncryptionFile {
 
     /// Starts to encrypt, and asks each plug-in once.
     pub(crate) async fn start(&self) -> Result<Arc<Encryption>, StartError> {
-        let started = Encryption::start(&self.config).await;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let metrics = Arc::new(Metrics::new(&keelson_controllers::server_name(&host)));
+        metrics.set_config(&self.text);
+        let started = Encryption::start(&self.config, metrics).await;
         started.map_err(|error| StartError::new(format!("--encryption-provider-config: {error}")))
     }
 
@@ -132,8 +135,12 @@ async fn reload_when_changed(
             Ok(config) => encryption.replace(&config).await,
             Err(error) => Err(error.to_string()),
         };
+        encryption.metrics().count_reload(replaced.is_ok());
         match replaced {
-            Ok(()) => tracing::info!(path, "encryption configuration reloaded"),
+            Ok(()) => {
+                encryption.metrics().set_config(&file.text);
+                tracing::info!(path, "encryption configuration reloaded");
+            }
             Err(error) => tracing::error!(
                 error,
                 path,

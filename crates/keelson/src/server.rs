@@ -27,6 +27,7 @@ use keelson_builtin::{
 };
 use keelson_controllers::{ClientTrust, Context};
 use keelson_egress::{Egress, Identity};
+use keelson_encryption::Metrics as EncryptionMetrics;
 use keelson_loops::{Selection, unknown_words};
 use keelson_meta::Feature;
 use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
@@ -74,9 +75,15 @@ struct Recorders {
     traces: Option<Arc<TraceExport>>,
 }
 
+/// What the program adds to the paths and metrics of kube-apiserver.
+struct Extras {
+    paths: Vec<ExtraPath>,
+    encryption: Arc<EncryptionMetrics>,
+}
+
 /// What runs beside the requests.
 struct Background {
-    paths: Vec<ExtraPath>,
+    extras: Extras,
     recorders: Recorders,
     health: Arc<Health>,
     shutdown: watch::Receiver<bool>,
@@ -136,7 +143,7 @@ impl Builder {
         let health: Arc<Health> = Arc::default();
         let (mut loops, fatal_error) = Loops::monitored(&health, &registry);
         let far_side = self.far_side(&registry, &egress, &mut loops)?;
-        let paths = self.start_encryption(&backend, &registry, &health, &mut loops);
+        let extras = self.start_encryption(&backend, &registry, &health, &mut loops);
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
         self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
@@ -153,7 +160,7 @@ impl Builder {
         let recorders = self.start_recorders(&registry, &egress, &mut loops)?;
         let shutdown_delay = self.serving.shutdown_delay;
         let background =
-            Background { paths, recorders: recorders.clone(), health, shutdown: shutdown_signal };
+            Background { extras, recorders: recorders.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background, &mut loops);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
@@ -187,15 +194,15 @@ impl Builder {
         Ok(Tokens { remote: self.remote_tokens(egress, loops)?, accounts })
     }
 
-    /// Starts the loops of the encryption. Returns the paths of the server for its keys, and for the
-    /// simulation.
+    /// Starts the loops of the encryption. Returns its metrics, and the paths of the server for its keys
+    /// and for the simulation.
     fn start_encryption(
         &self,
         backend: &Backend,
         registry: &Arc<Registry>,
         health: &Arc<Health>,
         loops: &mut Loops,
-    ) -> Vec<ExtraPath> {
+    ) -> Extras {
         if let (Some(file), Some((encryption, store))) =
             (&self.storage.encryption, &backend.encrypted)
         {
@@ -210,7 +217,11 @@ impl Builder {
         let encryption = EncryptionAdmin::new(backend, registry.clone(), self.storage.event_ttl);
         let simulated = self.controllers.simulation.iter().flat_map(simulation_admin::paths);
         let playground = self.explorer.then(playground::path);
-        encryption.paths().into_iter().chain(simulated).chain(playground).collect()
+        let paths = encryption.paths().into_iter().chain(simulated).chain(playground).collect();
+        let counted = backend.encrypted.as_ref();
+        let encryption =
+            counted.map_or_else(Arc::default, |(encryption, _)| encryption.metrics().clone());
+        Extras { paths, encryption }
     }
 
     /// Starts to record requests: as audit events, and as spans.
@@ -412,6 +423,7 @@ impl Builder {
             let tokens = BootstrapTokens::new(registry.objects_reader());
             authenticator = authenticator.with_bootstrap_tokens(tokens);
         }
+        let Extras { paths, encryption } = background.extras;
         let app = Arc::new(App {
             authorizer: registry.options.authorizer.clone(),
             started: registry.clock.now(),
@@ -434,7 +446,8 @@ impl Builder {
             audit: background.recorders.audit,
             tracer: background.recorders.traces.map(|export| export.tracer().clone()),
             metrics_selection: self.recording.metrics,
-            extra_paths: background.paths,
+            extra_paths: paths,
+            extra_metrics: Box::new(move |out| encryption.write(out)),
             health: background.health,
             draining: AtomicBool::new(false),
             shutdown: background.shutdown,

@@ -21,7 +21,7 @@ use keelson_audit::Audit;
 use keelson_auth::{Authenticator, Authorizer};
 use keelson_egress::{Egress, Identity};
 use keelson_meta::Timestamp;
-use keelson_metrics::MetricsSelection;
+use keelson_metrics::{Exposition, MetricsSelection};
 use keelson_registry::Registry;
 use keelson_traces::Tracer;
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub struct App {
     pub metrics_selection: Arc<MetricsSelection>,
     /// Further non-resource paths.
     pub extra_paths: Vec<ExtraPath>,
+    /// Writes further metrics.
+    pub extra_metrics: Box<dyn Fn(&mut Exposition<'_>) + Send + Sync>,
     /// The health of background components.
     pub health: Arc<Health>,
     /// Set when the server is shutting down: `/readyz` fails from then on.

@@ -18,6 +18,7 @@ pub(crate) async fn text(app: &App) -> String {
     if let Some(accounts) = app.authenticator.service_accounts() {
         accounts.uses().write(&mut out);
     }
+    (app.extra_metrics)(&mut out);
     let store_bytes = app.registry.store.size().await;
     metrics::write_registry(&app.registry, &app.version, store_bytes, &mut out);
     metrics::write_process(&mut out);

@@ -83,7 +83,8 @@ impl DataKeys {
         self.keys.get(id).cloned()
     }
 
-    pub fn insert(&mut self, id: Vec<u8>, key: Arc<DataKey>) {
+    /// Adds a key. Returns how many there are then.
+    pub fn insert(&mut self, id: Vec<u8>, key: Arc<DataKey>) -> usize {
         let id: Arc<[u8]> = id.into();
         if self.keys.insert(id.clone(), key).is_none() {
             self.order.push_back(id);
@@ -93,6 +94,7 @@ impl DataKeys {
         {
             self.keys.remove(&oldest);
         }
+        self.keys.len()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::data_key::DataKey;
 use super::proto::EncryptedObject;
+use crate::hash::hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,16 +31,6 @@ impl WriteSeed {
         let late = (age - WRITE_TIME_MAX).as_secs();
         Err(format!("encryptedDEKSource with keyID hash {hash:?} expired {late} seconds ago"))
     }
-}
-
-/// Returns the hash under which the id of a key is logged.
-pub(super) fn hash(id: &str) -> String {
-    if id.is_empty() {
-        return String::new();
-    }
-    let digest = ring::digest::digest(&ring::digest::SHA256, id.as_bytes());
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use crate::flips::flipped;
 use bytes::Bytes;
-use keelson_encryption::{Config, Encryption, Opened, key_of};
+use keelson_encryption::{Config, Encryption, Metrics, Opened, key_of};
+use keelson_metrics::Exposition;
 use keelson_testkit::kms::{FakeKms, KmsBehaviour};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ impl Case {
     }
 
     async fn start(&self) -> Arc<Encryption> {
-        Encryption::start(&self.config).await.expect("an encryption")
+        Encryption::start(&self.config, Arc::default()).await.expect("an encryption")
     }
 }
 
@@ -193,11 +194,68 @@ async fn a_configuration_is_replaced_once_its_plug_ins_are_well() {
     let plain = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n\
                  resources:\n- {resources: [secrets], providers: [{identity: {}}]}\n";
     let plain = Config::parse(plain, "FILE").expect("a configuration");
-    let encryption = Encryption::start(&plain).await.expect("an encryption");
+    let encryption = Encryption::start(&plain, Arc::default()).await.expect("an encryption");
     assert_eq!((encryption.may_wait(), seal(&encryption, "v")), (false, Ok("v".into())));
     encryption.replace(&case.config).await.expect("a well plug-in");
     assert!(encryption.may_wait() && is_stale(&encryption, &"v".into()));
     let stored = seal(&encryption, "v").expect("a value");
     encryption.replace(&plain).await.expect("no plug-in");
     assert_eq!(encryption.open(SECRETS, PATH, &stored), Err("no matching prefix found".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_and_keys_of_plug_ins_are_counted() {
+    let case = Case::new(KmsBehaviour::default());
+    let metrics = Arc::new(Metrics::new("apiserver-a"));
+    let encryption = Encryption::start(&case.config, metrics.clone()).await.expect("an encryption");
+    let stored = seal(&encryption, "v").expect("a value");
+    encryption.open(SECRETS, PATH, &stored).expect("a value");
+    encryption.open(SECRETS, b"/other", &stored).expect_err("the path is another");
+    case.kms.behave(|kms| kms.failing = vec!["Status"]);
+    encryption.check_plugins().await;
+    case.kms.behave(|kms| {
+        kms.failing.clear();
+        kms.key_id = String::new();
+    });
+    encryption.check_plugins().await;
+    metrics.count_reload(false);
+    metrics.set_config("a file");
+    let mut out = Exposition::default();
+    metrics.write(&mut out);
+    let text = out.finish();
+    let service = "method_name=\"/v2.KeyManagementService";
+    let calls = "apiserver_envelope_encryption_kms_operations_latency_seconds_count";
+    for line in [
+        format!("{calls}{{grpc_status_code=\"OK\",{service}/Encrypt\",provider_name=\"p\"}} 1"),
+        format!("{calls}{{grpc_status_code=\"OK\",{service}/Status\",provider_name=\"p\"}} 2"),
+        format!("{calls}{{grpc_status_code=\"Unknown\",{service}/Status\",provider_name=\"p\"}} 1"),
+        "apiserver_envelope_encryption_dek_source_cache_size{provider_name=\"p\"} 1".to_owned(),
+        "apiserver_envelope_encryption_invalid_key_id_from_status_total{error=\"keyID is empty\",\
+         provider_name=\"p\"} 1"
+            .to_owned(),
+        "apiserver_storage_data_key_generation_duration_seconds_count 1".to_owned(),
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+    }
+    // The hashes of `apiserver-a` and of the key `1`.
+    let server = "sha256:b5b662adf0e40b9253722f985e321a40f8f9592881365a3ffc91fb56c54da2dc";
+    let key = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
+    for direction in ["from_storage", "to_storage"] {
+        let line = format!(
+            "apiserver_envelope_encryption_key_id_hash_total{{apiserver_id_hash=\"{server}\",\
+             key_id_hash=\"{key}\",provider_name=\"p\",transformation_type=\"{direction}\"}} 1"
+        );
+        assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+    }
+    let line = format!(
+        "apiserver_encryption_config_controller_automatic_reloads_total{{apiserver_id_hash=\"\
+         {server}\",status=\"failure\"}} 1"
+    );
+    assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+    let file = "sha256:7365d029861e32c521f8089b00a6fb32daf0615025b69b599d1ce53501b845c2";
+    let line = format!(
+        "apiserver_encryption_config_controller_last_config_info{{apiserver_id_hash=\"{server}\",\
+         hash=\"{file}\"}} 1"
+    );
+    assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
 }

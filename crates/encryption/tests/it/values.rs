@@ -6,6 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use keelson_encryption::{Config, Encryption, Opened, key_of};
+use keelson_metrics::Exposition;
+use std::sync::Arc;
 
 const VALUES: &str = include_str!("files/values.txt");
 const PATH: &[u8] = b"/registry/secrets/default/a";
@@ -26,8 +28,8 @@ fn config(providers: &[&str]) -> Config {
     Config::parse(&text, "FILE").expect("a configuration")
 }
 
-async fn encryption(providers: &[&str]) -> std::sync::Arc<Encryption> {
-    Encryption::start(&config(providers)).await.expect("an encryption")
+async fn encryption(providers: &[&str]) -> Arc<Encryption> {
+    Encryption::start(&config(providers), Arc::default()).await.expect("an encryption")
 }
 
 const GCM: &str =
@@ -166,7 +168,7 @@ async fn wildcards_stand_behind_names() {
         - resources: ['*.']\n  providers: [{aesgcm: {keys: [{name: core, secret: K}]}}]\n\
         - resources: ['*.*']\n  providers: [{aesgcm: {keys: [{name: all, secret: K}]}}]\n".replace("secret: K", "secret: MDEyMzQ1Njc4OWFiY2RlZg==");
     let config = Config::parse(&text, "FILE").expect("a configuration");
-    let encryption = Encryption::start(&config).await.expect("an encryption");
+    let encryption = Encryption::start(&config, Arc::default()).await.expect("an encryption");
     let check = |group: &str, resource: &str, expected: &str| {
         assert_eq!(encryption.write_key(group, resource), expected);
         let stored = encryption.seal((group, resource), PATH, &"v".into()).expect("a value");
@@ -178,4 +180,46 @@ async fn wildcards_stand_behind_names() {
     check("", "pods", "aesgcm:core");
     check("apps", "deployments", "aesgcm:group");
     check("batch", "jobs", "aesgcm:all");
+}
+
+/// The series are those of a kube-apiserver 1.36.3 after the same: a name of a provider and one of its key, `identity`
+/// for reads and nothing for writes of values in clear, `unknown` for values that no provider knows.
+#[tokio::test]
+async fn transformations_are_counted_by_provider_and_key() {
+    let encryption = encryption(&[GCM, "identity: {}"]).await;
+    let value = Bytes::from_static(b"v");
+    let stored = encryption.seal(SECRETS, b"/a", &value).expect("a value");
+    assert_eq!(open(&encryption, &stored, b"/a").map(|(value, _)| value), Ok(value.clone()));
+    open(&encryption, &stored, b"/b").expect_err("the path is another");
+    open(&encryption, &value, b"/a").expect("a value in clear");
+    let unknown = Bytes::from_static(b"k8s:enc:aescbc:v1:c1:x");
+    open(&encryption, &unknown, b"/a").expect_err("no provider");
+    let plain = self::encryption(&["identity: {}"]).await;
+    plain.seal(("apps", "deployments"), b"/a", &value).expect("not encrypted");
+    plain.seal(SECRETS, b"/a", &value).expect("in clear");
+    let lines = |encryption: &Encryption| {
+        let mut out = Exposition::default();
+        encryption.metrics().write(&mut out);
+        let text = out.finish();
+        let operations = "apiserver_storage_transformation_operations_total{resource=\"secrets\",";
+        let lines = text.lines().filter_map(|line| line.strip_prefix(operations));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let gcm = "transformer_prefix=\"k8s:enc:aesgcm:v1:\"}";
+    let key = "transformer_prefix=\"g1:\"}";
+    let read = "transformation_type=\"from_storage\"";
+    let failed = "status=\"unknown-non-grpc\"";
+    let expected = [
+        format!("status=\"OK\",{read},{key} 1"),
+        format!("status=\"OK\",{read},transformer_prefix=\"identity\"}} 1"),
+        format!("status=\"OK\",{read},{gcm} 1"),
+        format!("status=\"OK\",transformation_type=\"to_storage\",{key} 1"),
+        format!("status=\"OK\",transformation_type=\"to_storage\",{gcm} 1"),
+        format!("{failed},{read},{key} 1"),
+        format!("{failed},{read},{gcm} 1"),
+        format!("{failed},{read},transformer_prefix=\"unknown\"}} 1"),
+    ];
+    assert_eq!(lines(&encryption), expected);
+    let written = "status=\"OK\",transformation_type=\"to_storage\",transformer_prefix=\"\"} 1";
+    assert_eq!(lines(&plain), [written]);
 }

@@ -13,7 +13,7 @@ use crate::http::{Client, POLL_TIMEOUT, Server};
 use crate::https_peer::HttpsPeer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use keelson::{Keelson, MetricsSelection};
+use keelson::{EncryptionFile, Keelson, MetricsSelection};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,6 +24,14 @@ const RECORDED: &str = include_str!("files/metrics.txt");
 const MORE_REQUESTS: &str = include_str!("files/metrics_more_requests.txt");
 const FACTS: &str = include_str!("files/metrics_facts.txt");
 const ABSENT: &str = include_str!("files/metrics_absent.txt");
+/// Secrets are encrypted, so that there are metrics of it.
+const ENCRYPTION: &str = "apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - aesgcm: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}
+";
 /// Counted by nobody in these tests: they need requests that wait or are ended early, old revisions, or a webhook that
 /// answers.
 const UNUSED: [&str; 10] = [
@@ -109,10 +117,14 @@ fn metrics_are_those_of_kube_apiserver() {
     selection.show_hidden();
     // On a disk, because a store in memory has no file.
     let dir = tempfile::tempdir().expect("a folder");
-    let builder = Keelson::builder().no_controllers().data_dir(dir.path());
+    let builder = Keelson::builder().no_controllers();
     // A loop that writes nothing here.
     let controllers = vec!["-*".to_owned(), "ttl-after-finished-controller".to_owned()];
-    let builder = builder.with(|builder| {
+    let config = dir.path().join("encryption.yaml");
+    std::fs::write(&config, ENCRYPTION).expect("a file");
+    let encryption = EncryptionFile::read(&config, false).expect("a configuration");
+    let builder = builder.data_dir(dir.path().join("data")).with(|builder| {
+        builder.storage.encryption = Some(encryption);
         builder.recording.metrics = Arc::new(selection);
         builder.controllers.selected = controllers;
     });
@@ -134,6 +146,8 @@ fn metrics_are_those_of_kube_apiserver() {
     }
     MORE_REQUESTS.lines().filter(|line| *line != "WAIT").for_each(|line| send(&client, line));
     client.get("/readyz");
+    let secret = json!({"metadata": {"name": "sealed"}, "stringData": {"a": "b"}});
+    assert_eq!(client.post("/api/v1/namespaces/mm/secrets", &secret).status, 201);
     let metrics = text(&client);
     let slis = text_of(&client, "/metrics/slis");
     check_facts(&metrics, &slis);

@@ -96,6 +96,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     tokens.insert("t", admin);
     let app = App {
         extra_paths: vec![],
+        extra_metrics: Box::new(|_| {}),
         browsers: keelson_server::BrowserOptions::default(),
         started: registry.clock.now(),
         registry,
