@@ -108,6 +108,22 @@ fn binds_strangers(line: &str) -> bool {
     !is_pattern && end.is_none_or(|end| values[end..] == *");")
 }
 
+/// Returns whether a line has a parameter that is taken apart in the signature: `(group, resource): (&str, &str),`.
+fn is_tuple_parameter(line: &str) -> bool {
+    let parameter = match line.split_once("fn ") {
+        Some((before, rest)) if !before.contains("//") => {
+            rest.split_once('(').map_or("", |(_, rest)| rest)
+        }
+        _ => line,
+    };
+    let starts = parameter.split(", ").map(str::trim_start).any(|part| part.starts_with('('));
+    starts
+        && !parameter.contains("(): ()")
+        && (parameter.contains("): (") || parameter.contains("): &("))
+        && !line.contains('|')
+        && !line.starts_with("let ")
+}
+
 fn check_file(path: &Path, text: &str, violations: &mut Vec<String>) {
     let file = path.display();
     if !text.starts_with("//!") {
@@ -129,6 +145,9 @@ fn check_file(path: &Path, text: &str, violations: &mut Vec<String>) {
         let words = line.trim_start();
         if binds_strangers(words) {
             violations.push(format!("{file}:{}: two bindings in one `let`: {words}", number + 1));
+        }
+        if is_tuple_parameter(words) {
+            violations.push(format!("{file}:{}: a tuple as parameter: {words}", number + 1));
         }
         let is_start = FUNCTION_STARTS.iter().any(|start| words.starts_with(start));
         if is_start && function.is_none() && !words.ends_with('}') && !words.ends_with(';') {
@@ -302,7 +321,18 @@ fn check_manifests(violations: &mut Vec<String>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::binds_strangers;
+    use super::{binds_strangers, is_tuple_parameter};
+
+    #[test]
+    fn parameters_have_names() {
+        let check =
+            |line: &str, expected: bool| assert_eq!(is_tuple_parameter(line), expected, "{line}");
+        check(concat!("(group, ", "resource): (&str, &str),"), true);
+        check(&format!("fn key(&self, (name, node){} &(Str, Node)) -> Field {{", ':'), true);
+        check("fn key(&self, pair: (Str, Str)) -> Field {", false);
+        check("let (names, values): (Vec<_>, Vec<_>) = all.unzip();", false);
+        check(".map(|(name, value): (&str, &str)| name)", false);
+    }
 
     #[test]
     fn one_let_names_only_parts_of_one_thing() {

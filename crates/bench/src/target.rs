@@ -207,7 +207,9 @@ impl AnyCertificate {
     fn verify_signature(
         &self,
         verify: Verify,
-        (message, own, signature): (&[u8], &CertificateDer<'_>, &DigitallySignedStruct),
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         verify(message, own, signature, &self.0.signature_verification_algorithms)
     }
@@ -231,7 +233,7 @@ impl ServerCertVerifier for AnyCertificate {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_signature(verify_tls12_signature, (message, own, signature))
+        self.verify_signature(verify_tls12_signature, message, own, signature)
     }
 
     fn verify_tls13_signature(
@@ -240,7 +242,7 @@ impl ServerCertVerifier for AnyCertificate {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_signature(verify_tls13_signature, (message, own, signature))
+        self.verify_signature(verify_tls13_signature, message, own, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

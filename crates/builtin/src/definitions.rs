@@ -324,18 +324,19 @@ fn accept(definition: &mut Object, others: &[Arc<Map>], now: &str) {
     definition.object_mut("status").insert("acceptedNames", accepted);
     match &conflict {
         None => {
-            let reason = ("NoConflicts", "no conflicts found");
-            set_condition(definition, ("NamesAccepted", true), reason, now);
+            let message = "no conflicts found";
+            set_condition(definition, "NamesAccepted", true, "NoConflicts", message, now);
             if !has_condition(definition, "Established") {
-                let reason = ("InitialNamesAccepted", "the initial names have been accepted");
-                set_condition(definition, ("Established", true), reason, now);
+                let reason = "InitialNamesAccepted";
+                let message = "the initial names have been accepted";
+                set_condition(definition, "Established", true, reason, message, now);
             }
         }
         Some((reason, message)) => {
-            set_condition(definition, ("NamesAccepted", false), (reason, message), now);
+            set_condition(definition, "NamesAccepted", false, reason, message, now);
             if !has_condition(definition, "Established") {
-                let reason = ("NotAccepted", "not all names are accepted");
-                set_condition(definition, ("Established", false), reason, now);
+                let message = "not all names are accepted";
+                set_condition(definition, "Established", false, "NotAccepted", message, now);
             }
         }
     }
@@ -357,7 +358,7 @@ fn producer_definition(entry: &Entry, definition: &Object, since: Option<Revisio
     let all = definition.array_at(&["spec", "versions"]);
     let versions = all.iter().map(|version| {
         let deprecation = deprecation(version, all, &group, &kind);
-        defined_version(entry, version, (&group, &kind), preserves, deprecation)
+        defined_version(entry, version, &group, &kind, preserves, deprecation)
     });
     Definition {
         resource: text(&["spec", "names", "plural"]),
@@ -378,7 +379,8 @@ fn producer_definition(entry: &Entry, definition: &Object, since: Option<Revisio
 fn defined_version(
     entry: &Entry,
     version: &Value,
-    (group, kind): (&Str, &Str),
+    group: &Str,
+    kind: &Str,
     preserves: bool,
     deprecation: Option<Str>,
 ) -> DefinedVersion {

@@ -60,7 +60,8 @@ impl ControlLoop for AccountTokens {
         false
     }
 
-    async fn sync(&self, (namespace, name): (Str, Str)) -> Result<Option<Duration>, Failure> {
+    async fn sync(&self, key: (Str, Str)) -> Result<Option<Duration>, Failure> {
+        let (namespace, name) = key;
         let (Some(secrets), Some(accounts)) =
             (self.client.kind("", "secrets"), self.client.kind("", "serviceaccounts"))
         else {

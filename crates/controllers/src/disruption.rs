@@ -117,7 +117,7 @@ impl ControlLoop for Disruption {
             Err(error) => {
                 let message = error.message.as_str();
                 changed.object_mut("status").insert("disruptionsAllowed", 0);
-                set_condition(&mut changed, (false, "SyncFailed", message), 0, &now.text());
+                set_condition(&mut changed, false, "SyncFailed", message, 0, &now.text());
                 Err(error)
             }
         };
@@ -378,13 +378,15 @@ fn set_status(
         status.insert("disruptedPods", disrupted);
     }
     let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
-    set_condition(budget, (allowed > 0, reason, ""), generation, now);
+    set_condition(budget, allowed > 0, reason, "", generation, now);
 }
 
 /// Sets the condition DisruptionAllowed.
 fn set_condition(
     budget: &mut Object,
-    (is_true, reason, message): (bool, &str, &str),
+    is_true: bool,
+    reason: &str,
+    message: &str,
     generation: i64,
     now: &str,
 ) {

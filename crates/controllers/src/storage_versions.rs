@@ -75,7 +75,7 @@ impl ControlLoop for Migrator {
         }
         if !is_true(&migration, "Running") {
             let mut running = migration;
-            self.set_condition(&mut running, "Running", ("True", "MigrationRunning", RUNNING));
+            self.set_condition(&mut running, "Running", "True", "MigrationRunning", RUNNING);
             ignore_terminating(self.client.update(&target, Subresource::Status, running).await)?;
             // The update is an event that queues the key again.
             return Ok(None);
@@ -114,7 +114,7 @@ impl Migrator {
                 return Ok(Some(RETRY_INTERVAL));
             }
             let why = "resource does not exist in discovery";
-            self.complete(&mut migration, ("Failed", "StorageVersionMigrationFailed", why));
+            self.complete(&mut migration, "Failed", "StorageVersionMigrationFailed", why);
             ignore_terminating(self.client.update(target, Subresource::Status, migration).await)?;
             return Ok(None);
         };
@@ -143,7 +143,7 @@ impl Migrator {
             self.set_stored_versions(definition).await?;
         }
         migration.object_mut("status").insert("resourceVersion", revision);
-        self.complete(&mut migration, ("Succeeded", "StorageVersionMigrationSucceeded", ""));
+        self.complete(&mut migration, "Succeeded", "StorageVersionMigrationSucceeded", "");
         ignore_terminating(self.client.update(target, Subresource::Status, migration).await)?;
         Ok(None)
     }
@@ -179,13 +179,15 @@ impl Migrator {
         ignore_terminating(patched.map(drop))
     }
 
-    fn complete(&self, migration: &mut Object, (name, reason, message): (&str, &str, &str)) {
+    fn complete(&self, migration: &mut Object, name: &str, reason: &str, message: &str) {
         self.set_condition(
             migration,
             "Running",
-            ("False", "MigrationCompleted", "Migration completed"),
+            "False",
+            "MigrationCompleted",
+            "Migration completed",
         );
-        self.set_condition(migration, name, ("True", reason, message));
+        self.set_condition(migration, name, "True", reason, message);
     }
 
     /// Sets a condition.
@@ -193,7 +195,9 @@ impl Migrator {
         &self,
         migration: &mut Object,
         name: &str,
-        (status, reason, message): (&str, &str, &str),
+        status: &str,
+        reason: &str,
+        message: &str,
     ) {
         let condition = value!({"type": name, "status": status, "reason": reason,
             "message": message, "lastTransitionTime": (self.client.now().text())});

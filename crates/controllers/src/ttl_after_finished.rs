@@ -46,7 +46,8 @@ impl ControlLoop for TtlAfterFinished {
         false
     }
 
-    async fn sync(&self, (namespace, name): (Str, Str)) -> Result<Option<Duration>, Failure> {
+    async fn sync(&self, key: (Str, Str)) -> Result<Option<Duration>, Failure> {
+        let (namespace, name) = key;
         let Some(kind) = self.client.kind("batch", "jobs") else { return Ok(None) };
         let target = Target::of(&kind, &namespace, &name);
         let known = self.client.registry.cached(&kind, &namespace, &name);

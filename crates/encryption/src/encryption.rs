@@ -152,12 +152,8 @@ impl Encryption {
     }
 
     /// Encrypts a value of a resource, if the resource is encrypted. `path` is its key in etcd.
-    pub fn seal(
-        &self,
-        (group, resource): (&str, &str),
-        path: &[u8],
-        value: &Bytes,
-    ) -> Result<Bytes, String> {
+    pub fn seal(&self, of: (&str, &str), path: &[u8], value: &Bytes) -> Result<Bytes, String> {
+        let (group, resource) = of;
         match self.current.load().providers(group, resource) {
             Some(providers) => {
                 let counted = Counted {
@@ -173,12 +169,8 @@ impl Encryption {
     }
 
     /// Decrypts a stored value of a resource. A value that is not encrypted is not copied.
-    pub fn open(
-        &self,
-        (group, resource): (&str, &str),
-        path: &[u8],
-        stored: &Bytes,
-    ) -> Result<Opened, String> {
+    pub fn open(&self, of: (&str, &str), path: &[u8], stored: &Bytes) -> Result<Opened, String> {
+        let (group, resource) = of;
         match self.current.load().providers(group, resource) {
             Some(providers) => {
                 providers.open(stored, path, &Fetched::new(), &self.opening(group, resource))
@@ -190,10 +182,11 @@ impl Encryption {
     /// Decrypts a stored value of a resource, and asks plug-ins for its key.
     pub async fn open_waiting(
         &self,
-        (group, resource): (&str, &str),
+        of: (&str, &str),
         path: &[u8],
         stored: &Bytes,
     ) -> Result<Bytes, String> {
+        let (group, resource) = of;
         let providers = self.current.load().providers(group, resource).cloned();
         let opened = match providers {
             Some(providers) => {

@@ -62,7 +62,8 @@ pub fn count_key(counts: &mut KeyCounts, resource: &str, stored: &[u8]) {
 }
 
 /// Returns the name of a resource: `secrets`, `deployments.apps`.
-pub fn resource_name((group, resource): (&str, &str)) -> String {
+pub fn resource_name(of: (&str, &str)) -> String {
+    let (group, resource) = of;
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
@@ -151,7 +152,8 @@ impl EncryptionAdmin {
         }
     }
 
-    fn write_key(&self, (group, resource): (&str, &str)) -> String {
+    fn write_key(&self, of: (&str, &str)) -> String {
+        let (group, resource) = of;
         let encryption = self.encryption.as_ref();
         encryption.map_or("identity".to_owned(), |of| of.write_key(group, resource))
     }

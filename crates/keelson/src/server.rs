@@ -144,11 +144,11 @@ impl Builder {
         let (mut loops, fatal_error) = Loops::monitored(&health, &registry);
         let far_side = self.far_side(&registry, &egress, &mut loops)?;
         let extras = self.start_encryption(&backend, &registry, &health, &mut loops);
-        self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
+        self.start_maintenance(&backend, &registry, services, &mut loops).await?;
         self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
         let context =
-            self.controller_context(&registry, (&pki.borrow(), root_ca), trust, &account_tokens)?;
+            self.controller_context(&registry, &pki.borrow(), root_ca, trust, &account_tokens)?;
         let runner = self.controller_runner(&context, &health);
         let defers_controllers = runner.defers_controllers.clone();
         runner.start_on_each_server(&mut loops);
@@ -331,7 +331,8 @@ impl Builder {
     fn controller_context(
         &self,
         registry: &Arc<Registry>,
-        (pki, root_ca): (&Pki, String),
+        pki: &Pki,
+        root_ca: String,
         client_trust: watch::Receiver<ClientTrust>,
         tokens: &Arc<ServiceAccountTokens>,
     ) -> Result<Context, StartError> {
@@ -522,7 +523,8 @@ impl Builder {
     async fn start_maintenance(
         &self,
         backend: &Backend,
-        (registry, services): (&Arc<Registry>, Arc<Services>),
+        registry: &Arc<Registry>,
+        services: Arc<Services>,
         loops: &mut Loops,
     ) -> Result<(), StartError> {
         self.start_compaction(backend, registry, loops);

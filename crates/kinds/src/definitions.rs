@@ -166,14 +166,16 @@ fn terminate(definition: &mut Object, now: &str) {
     }
     let why =
         "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    set_condition(definition, ("Terminating", true), ("InstanceDeletionPending", why), now);
+    set_condition(definition, "Terminating", true, "InstanceDeletionPending", why, now);
 }
 
 /// Sets a condition of a definition. Returns whether it changed. `lastTransitionTime` changes only with the status.
 pub fn set_condition(
     definition: &mut Object,
-    (kind, is_true): (&'static str, bool),
-    (reason, message): (&str, &str),
+    kind: &'static str,
+    is_true: bool,
+    reason: &str,
+    message: &str,
     now: &str,
 ) -> bool {
     let status = definition.object_mut("status");

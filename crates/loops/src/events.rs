@@ -62,7 +62,7 @@ impl Recorder {
 
     /// Records an event about a stored object.
     pub fn about(&self, client: &Client, object: &Object, kind: &'static str, text: (&str, &str)) {
-        self.record(client.now(), &InvolvedObject::of(object), kind, text);
+        self.record(client.now(), &InvolvedObject::of(object), kind, text.0, text.1);
     }
 
     /// Records an event with a reason and a message.
@@ -71,7 +71,8 @@ impl Recorder {
         at: Timestamp,
         involved: &InvolvedObject<'_>,
         kind: &'static str,
-        (reason, message): (&str, &str),
+        reason: &str,
+        message: &str,
     ) {
         let involved = involved.facts();
         let reason = reason.into();
@@ -240,7 +241,7 @@ async fn store(
     let result = match correlator.decide(&event) {
         Decision::Drop => return,
         Decision::Create { key, name, message } => {
-            let created = create(client, component, &event, (&name, &message, 1, event.at)).await;
+            let created = create(client, component, &event, &name, &message, 1, event.at).await;
             if created.is_err() {
                 correlator.stored.remove(&key);
             }
@@ -250,7 +251,7 @@ async fn store(
             match patch(client, &event, &name, &message, count).await {
                 Err(status) if status.code == 404 => {
                     let first = correlator.stored.get(&key).map_or(event.at, |one| one.first);
-                    create(client, component, &event, (&name, &message, count, first)).await
+                    create(client, component, &event, &name, &message, count, first).await
                 }
                 result => result,
             }
@@ -270,7 +271,10 @@ async fn create(
     client: &Client,
     component: &'static str,
     event: &Event,
-    (name, message, count, first): (&str, &str, i64, Timestamp),
+    name: &str,
+    message: &str,
+    count: i64,
+    first: Timestamp,
 ) -> Result<(), Failure> {
     let Some(target) = target(client, event, name) else { return Ok(()) };
     // As in client-go, combined events do not repeat their source here.

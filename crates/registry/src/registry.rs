@@ -242,7 +242,8 @@ impl Registry {
     /// Replaces the API table. `change` runs under a lock and receives the number of the change.
     pub(crate) fn change_api<T, E>(
         &self,
-        (group, resource): (&str, &str),
+        group: &str,
+        resource: &str,
         change: impl FnOnce(&ApiTable, u64) -> Result<(ApiTable, T), E>,
     ) -> Result<T, E> {
         let mut changes = self.api_changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -468,7 +469,8 @@ impl Registry {
         &self,
         target: &Target,
         record: Bytes,
-        (expected, guard): (Revision, Option<Compare>),
+        expected: Revision,
+        guard: Option<Compare>,
         claim: Option<Box<dyn Claim>>,
     ) -> Result<Put, WriteFailure> {
         let Some(mut claim) = claim else {

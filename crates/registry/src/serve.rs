@@ -34,7 +34,7 @@ impl Registry {
             return Err(ServeError::Group);
         }
         let objects = self.cache.add(&definition.prefix());
-        let was_served = self.change_api((group, resource), |api, number| {
+        let was_served = self.change_api(group, resource, |api, number| {
             let was = api.kind(group, resource).map(|kind| kind.source);
             if was == Some(Source::BuiltIn) {
                 return Err(ServeError::BuiltIn);
@@ -59,7 +59,7 @@ impl Registry {
 
     /// Stops serving a resource and ends its watches. The stored objects stay. Returns false if it was not served.
     pub fn withdraw(&self, group: &str, resource: &str) -> bool {
-        let withdrawn = self.change_api((group, resource), |api, _| {
+        let withdrawn = self.change_api(group, resource, |api, _| {
             let kind = api
                 .kind(group, resource)
                 .filter(|kind| kind.source == Source::Custom)

@@ -201,7 +201,14 @@ impl<'a> OpenApi<'a> {
             Some((group, version)) => {
                 let group_version = (group.name.as_str(), version.name.as_str());
                 let resources = self.resources(group, version);
-                let items = Scope::paths(self.catalogue, &facts, group_version, resources, None);
+                let items = Scope::paths(
+                    self.catalogue,
+                    &facts,
+                    &group.name,
+                    &version.name,
+                    resources,
+                    None,
+                );
                 (items, GroupVersions::Of(group_version))
             }
             None => match custom {
@@ -328,9 +335,16 @@ impl<'a> OpenApi<'a> {
         for document in self.v3_paths() {
             match self.find(&document) {
                 Some((group, version)) => {
-                    let group_version = (group.name.as_str(), version.name.as_str());
                     let resources = self.resources(group, version);
-                    out.extend(Scope::paths(self.catalogue, facts, group_version, resources, None));
+                    let of_version = Scope::paths(
+                        self.catalogue,
+                        facts,
+                        &group.name,
+                        &version.name,
+                        resources,
+                        None,
+                    );
+                    out.extend(of_version);
                 }
                 // The v2 document omits groups that contain only custom resources.
                 None if self.is_custom_group(&document, &custom_groups) => {}

@@ -62,8 +62,8 @@ impl ReadTask {
     async fn run(mut self, shared: Arc<Shared>) {
         while let Some(waiting) = self.next() {
             // The response to any key has the revision; this one has no value.
-            let range = (shared.keys.progress_key(), Bytes::new());
-            let result = shared.fetch(range, 1, None).await.map(|(_, at)| at);
+            let key = shared.keys.progress_key();
+            let result = shared.fetch(key, Bytes::new(), 1, None).await.map(|(_, at)| at);
             for sender in waiting {
                 // The caller may have dropped its receiver.
                 let _ = sender.send(result.clone());

@@ -66,7 +66,8 @@ impl Shared {
     /// Reads a range of etcd keys, at an exact revision or the newest. Returns the revision too.
     pub(crate) async fn fetch(
         &self,
-        (key, range_end): (Bytes, Bytes),
+        key: Bytes,
+        range_end: Bytes,
         limit: usize,
         at: Option<Revision>,
     ) -> Result<(RangeResponse, Revision), ReadError> {

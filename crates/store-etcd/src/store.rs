@@ -102,7 +102,7 @@ impl EtcdStore {
         let (mut first, last) =
             range.unwrap_or_else(|| (self.shared.keys.progress_key(), Bytes::new()));
         loop {
-            let (response, read_at) = self.shared.fetch((first, last.clone()), limit, at).await?;
+            let (response, read_at) = self.shared.fetch(first, last.clone(), limit, at).await?;
             at = Some(read_at);
             let bytes: usize = response.kvs.iter().map(|kv| kv.value.len()).sum();
             let average = bytes / response.kvs.len().max(1);
@@ -219,7 +219,7 @@ impl Store for EtcdStore {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
         Box::pin(async move {
             let cluster_key = self.shared.keys.to_etcd(key);
-            let (response, _) = self.shared.fetch((cluster_key, Bytes::new()), 1, None).await?;
+            let (response, _) = self.shared.fetch(cluster_key, Bytes::new(), 1, None).await?;
             let found = response.kvs.into_iter().next();
             Ok(found.map(|kv| to_key_value(Bytes::copy_from_slice(key), kv)))
         })

@@ -137,7 +137,7 @@ impl Sync<'_> {
     }
 
     fn set(&mut self, kind: &'static str, is_true: bool, reason: &str, message: &str) {
-        set_condition(&mut self.scaler, (kind, is_true, reason, message), self.now);
+        set_condition(&mut self.scaler, kind, is_true, reason, message, self.now);
     }
 
     async fn run(&mut self) -> Result<(), Failed> {
@@ -186,7 +186,7 @@ impl Sync<'_> {
             desired = self.limit(Bounds { current, desired: replicas, min, max });
         }
         if desired != current {
-            self.rescale(&target, scale, (current, desired), &why, &statuses).await?;
+            self.rescale(&target, scale, current, desired, &why, &statuses).await?;
         }
         self.set_status(current, desired, statuses, desired != current);
         Ok(())
@@ -329,7 +329,8 @@ impl Sync<'_> {
         &mut self,
         target: &Target,
         scale: Object,
-        (current, desired): (i64, i64),
+        current: i64,
+        desired: i64,
         why: &str,
         statuses: &[Value],
     ) -> Result<(), Failed> {
@@ -400,7 +401,10 @@ impl Sync<'_> {
 /// Sets a condition; its time changes with its status only.
 fn set_condition(
     scaler: &mut Object,
-    (kind, is_true, reason, message): (&'static str, bool, &str, &str),
+    kind: &'static str,
+    is_true: bool,
+    reason: &str,
+    message: &str,
     now: Timestamp,
 ) {
     let state = if is_true { "True" } else { "False" };

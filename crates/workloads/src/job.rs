@@ -253,8 +253,8 @@ impl Jobs {
             .collect();
         let failures = self.known_failures().get(&key).copied().unwrap_or_default();
         let is_deleted = job.deletion_timestamp().is_some();
-        let facts = (spec, Status::of(&job));
-        let state = State::new(facts, owned, is_deleted, failures, client.now());
+        let status = Status::of(&job);
+        let state = State::new(spec, status, owned, is_deleted, failures, client.now());
         let mut run = JobSync { jobs: self, target, kind: pods, job, state };
         run.run(&key).await?;
         Ok(run.state.again)

@@ -224,7 +224,7 @@ impl NodeLifecycle {
             uid,
             ..InvolvedObject::default()
         };
-        self.events.record(self.client.now(), &involved, "Normal", (reason, message));
+        self.events.record(self.client.now(), &involved, "Normal", reason, message);
     }
 
     fn node(&self, kind: &Kind, name: &str) -> Result<Option<Object>, Failure> {

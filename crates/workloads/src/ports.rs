@@ -39,12 +39,13 @@ impl SimulatedPorts {
     /// registered before. Fails if there are too many.
     pub fn serve<F>(
         &self,
-        (namespace, pod, port): (&str, &str, u16),
+        place: (&str, &str, u16),
         handler: impl Fn(DuplexStream) -> F + Send + Sync + 'static,
     ) -> Result<(), String>
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        let (namespace, pod, port) = place;
         let place = PodPort { namespace: namespace.into(), pod: pod.into(), port };
         let handler: PortHandler =
             Arc::new(move |connection| Box::pin(handler(connection)) as BoxFuture<'static, ()>);
@@ -67,7 +68,8 @@ impl SimulatedPorts {
     }
 
     /// Removes what was registered. Returns whether there was something. Open connections stay.
-    pub fn remove(&self, (namespace, pod, port): (&str, &str, u16)) -> bool {
+    pub fn remove(&self, place: (&str, &str, u16)) -> bool {
+        let (namespace, pod, port) = place;
         let place = PodPort { namespace: namespace.into(), pod: pod.into(), port };
         self.write(|handlers| handlers.remove(&place).is_some())
     }

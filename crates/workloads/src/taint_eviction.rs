@@ -200,8 +200,8 @@ impl TaintEviction {
             ..InvolvedObject::default()
         };
         let message = format!("{what} {namespace}/{name}");
-        let text = ("TaintManagerEviction", message.as_str());
-        self.events.record(self.client.now(), &involved, "Normal", text);
+        let reason = "TaintManagerEviction";
+        self.events.record(self.client.now(), &involved, "Normal", reason, &message);
     }
 
     async fn evict(&self, pod: &Name, target: &Target) -> Result<(), Failure> {

@@ -38,11 +38,12 @@ impl ImagePolicyConfig {
             Some(_) => return Err("defaultAllow: must be true or false".to_owned()),
         };
         let seconds = Duration::from_secs;
-        let ttl = |name, default| duration(own, name, seconds, (seconds(1), TTL_MAX), default);
+        let ttl = |name, default| duration(own, name, seconds, seconds(1), TTL_MAX, default);
         let allow_ttl = ttl("allowTTL", 300)?;
         let deny_ttl = ttl("denyTTL", 30)?;
-        let backoffs = (Duration::from_nanos(1), BACKOFF_MAX);
-        let backoff = duration(own, "retryBackoff", Duration::from_millis, backoffs, 500)?;
+        let nanosecond = Duration::from_nanos(1);
+        let milliseconds = Duration::from_millis;
+        let backoff = duration(own, "retryBackoff", milliseconds, nanosecond, BACKOFF_MAX, 500)?;
         let file = text(own, "kubeConfigFile");
         let (kubeconfig, folder) = read_kubeconfig(file)?;
         let server = Server::read(&kubeconfig, folder).map_err(|why| format!("{file}: {why}"))?;
@@ -55,7 +56,8 @@ fn duration(
     own: &Value,
     name: &str,
     unit: fn(u64) -> Duration,
-    (min, max): (Duration, Duration),
+    min: Duration,
+    max: Duration,
     default: u64,
 ) -> Result<Duration, String> {
     let number = match own.get(name) {

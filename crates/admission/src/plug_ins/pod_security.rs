@@ -161,10 +161,11 @@ fn evaluate(
     req: &Request<'_>,
     obj: &Object,
     template: &Template<'_>,
-    (policy, errors): &(Defaults, ErrorList),
+    levels: &(Defaults, ErrorList),
     enforces: bool,
     recorder: &mut Recorder,
 ) -> Result<(), Failure> {
+    let (policy, errors) = levels;
     if req.config.pod_security.1.exempts_class(Some(template.spec)) {
         annotate_exemption(Exempt::RuntimeClass, recorder);
         req.config.pod_security_metrics.exempted(evaluated(req, enforces));

@@ -153,7 +153,7 @@ impl ConversionWebhook {
                 )));
             }
             let pairs = objects.iter().zip(converted);
-            let checked = |(object, converted)| checked(object, converted, bytes, (from, to));
+            let checked = |(object, converted)| checked(object, converted, bytes, from, to);
             pairs.map(checked).collect::<Result<_, _>>()
         });
         Ok(ConvertedObjects { objects: objects?, bytes })
@@ -248,7 +248,8 @@ fn checked(
     object: &Object,
     converted: Value,
     bytes: usize,
-    (from, to): (&GroupVersionKind, &GroupVersion),
+    from: &GroupVersionKind,
+    to: &GroupVersion,
 ) -> Result<Object, ConversionError> {
     let converted = object_of(converted).map_err(ConversionError::new)?;
     let invalid = |why: String| {

@@ -73,7 +73,7 @@ pub(crate) fn remove_changed_fields(
         if *version == own {
             versions.push(Changes::of(version.clone(), &comparison));
         } else {
-            versions.extend(changes_in(scope, version, old, (form, new)));
+            versions.extend(changes_in(scope, version, old, form, new));
         }
     }
     let changes_of =
@@ -108,7 +108,8 @@ fn changes_in(
     scope: &Scope<'_>,
     api_version: &Str,
     old: &Object,
-    (form, new): (Form, &Object),
+    form: Form,
+    new: &Object,
 ) -> Option<Changes> {
     let version = GroupVersion::parse(api_version)?;
     let (schema, old) = (scope.convert)(old, &version)?;

@@ -20,7 +20,7 @@ pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>,
     let live = old.unwrap_or(&empty);
     let mut managers = take_entries(scope, live, new);
     let is_tracked = !managers.is_empty() || live.uid().is_empty();
-    if is_tracked && record_update(scope, &mut managers, manager, now, (live, new)) {
+    if is_tracked && record_update(scope, &mut managers, manager, now, live, new) {
         managers.cap_updates();
         managers.store(new);
     }
@@ -29,7 +29,7 @@ pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>,
 /// Returns the managers of an object without entries before its first apply: [`BEFORE_FIRST_APPLY`] owns all fields.
 pub(crate) fn track_before_apply(scope: &Scope<'_>, now: &str, live: &Object) -> Managers {
     let mut managers = Managers::default();
-    record_update(scope, &mut managers, BEFORE_FIRST_APPLY, now, (&Object::new(), live));
+    record_update(scope, &mut managers, BEFORE_FIRST_APPLY, now, &Object::new(), live);
     managers
 }
 
@@ -40,7 +40,8 @@ fn record_update(
     managers: &mut Managers,
     manager: &str,
     now: &str,
-    (old, new): (&Object, &Object),
+    old: &Object,
+    new: &Object,
 ) -> bool {
     let has_types = |obj: &Object| typed::has_types(scope.schema, &obj.root);
     if scope.schema.types.is_custom_resource() && !(has_types(old) && has_types(new)) {

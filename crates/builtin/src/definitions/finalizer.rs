@@ -132,8 +132,9 @@ async fn begin(registry: &Registry, permit: &Permit, target: &Target) -> Result<
     let now = registry.clock.now().text();
     let begun = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-        let reason = ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
-        set_condition(&mut object, ("Terminating", true), reason, &now);
+        let reason = "InstanceDeletionInProgress";
+        let message = "CustomResource deletion is in progress";
+        set_condition(&mut object, "Terminating", true, reason, message, &now);
         Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let options = own_options();
@@ -149,9 +150,9 @@ async fn remove_finalizer(
     let now = registry.clock.now().text();
     let completed = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-        let why = "removed all instances";
-        let reason = ("InstanceDeletionCompleted", why);
-        set_condition(&mut object, ("Terminating", false), reason, &now);
+        let reason = "InstanceDeletionCompleted";
+        let message = "removed all instances";
+        set_condition(&mut object, "Terminating", false, reason, message, &now);
         Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let options = own_options();

@@ -173,9 +173,10 @@ impl Expander<'_> {
     fn comprehension(
         &mut self,
         range: Expr,
-        (first, second): (Str, Option<Str>),
+        variables: (Str, Option<Str>),
         [init, condition, step, result]: [Expr; 4],
     ) -> Expr {
+        let (first, second) = variables;
         let accumulator = Str::new_static(ACCUMULATOR);
         self.node(ExprKind::Comprehension(Box::new(Comprehension {
             range,

@@ -230,7 +230,8 @@ fn endpoint_port(port: &Value, number: i64) -> Value {
     Value::Object(out)
 }
 
-fn subset(([ready, not_ready], ports): (Addresses, Vec<Value>)) -> Value {
+fn subset(of: (Addresses, Vec<Value>)) -> Value {
+    let ([ready, not_ready], ports) = of;
     let ports: Vec<Value> = ports.into_iter().filter(|port| !port.is_null()).collect();
     let mut subset = value!({});
     if let Some(subset) = subset.as_object_mut() {

@@ -15,7 +15,8 @@ pub fn boolean(text: &str) -> Result<bool, String> {
 }
 
 /// Parses a signed integer as `strconv.ParseInt` does with base 0, within the bounds.
-pub fn integer(text: &str, (min, max): (i64, i64)) -> Result<i64, String> {
+pub fn integer(text: &str, bounds: (i64, i64)) -> Result<i64, String> {
+    let (min, max) = bounds;
     let fail = |why| number_error("ParseInt", text, why);
     let (is_negative, digits) = match text.strip_prefix(['-', '+']) {
         Some(digits) => (text.starts_with('-'), digits),

@@ -124,9 +124,10 @@ impl Values {
     fn long(
         &mut self,
         by_name: &BTreeMap<&str, &'static Flag>,
-        (argument, long): (&str, &str),
+        given: (&str, &str),
         rest: &mut impl Iterator<Item = String>,
     ) -> Result<(), FlagError> {
+        let (argument, long) = given;
         if long.starts_with(['-', '=']) {
             return Err(FlagError::Syntax { argument: argument.to_owned() });
         }

@@ -251,8 +251,9 @@ pub(crate) fn pair_of_folder(
 
 fn read_pair(
     flags: [&str; 2],
-    (certificate, key): &(PathBuf, PathBuf),
+    files: &(PathBuf, PathBuf),
 ) -> Result<CertificateAndKey, StartError> {
+    let (certificate, key) = files;
     let [certificate_flag, key_flag] = flags;
     pair(flags, [&read(certificate_flag, certificate)?, &read(key_flag, key)?])
 }

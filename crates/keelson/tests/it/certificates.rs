@@ -68,8 +68,9 @@ pub fn client_files(dir: &Path, name: &str) -> (String, (PathBuf, PathBuf)) {
 
 pub fn connect(
     server: &Server,
-    (certificate, key): (CertificateDer<'static>, PrivateKeyDer<'static>),
+    identity: (CertificateDer<'static>, PrivateKeyDer<'static>),
 ) -> Stream {
+    let (certificate, key) = identity;
     let config = tls_client(authorities(server.keelson.kubeconfig().text()))
         .with_client_auth_cert(vec![certificate], key)
         .expect("a client");

@@ -84,7 +84,7 @@ pub(super) fn unsupported(schema: &Map, depth: usize) -> Option<String> {
 pub(super) fn validate(schema: &Map, field: &str) -> ErrorList {
     let mut errors = ErrorList::new();
     invariants(schema, Position::Root, 0, field, &mut errors);
-    complete_values(schema, Some(schema), (field, field), 0, &mut errors);
+    complete_values(schema, Some(schema), field, field, 0, &mut errors);
     errors.sort();
     errors
 }
@@ -124,7 +124,7 @@ fn invariants(schema: &Map, position: Position, depth: usize, field: &str, error
     // Two forms of an int-or-string may have types inside `anyOf`.
     let skips_any = is_int_or_string(schema);
     let skips_first = listed(schema, "allOf").next().is_some_and(is_int_or_string);
-    value_validation(schema, (skips_any, skips_first), depth, field, errors);
+    value_validation(schema, skips_any, skips_first, depth, field, errors);
     validate_type(schema, position, field, errors);
     validate_embedded_resource(schema, position, field, errors);
 }
@@ -222,7 +222,8 @@ fn restricts_more_of_metadata(schema: &Map) -> bool {
 /// Validates the value validations of a schema.
 fn value_validation(
     schema: &Map,
-    (skips_any, skips_first_of_all): (bool, bool),
+    skips_any: bool,
+    skips_first_of_all: bool,
     depth: usize,
     field: &str,
     errors: &mut ErrorList,
@@ -270,7 +271,7 @@ fn nested(schema: &Map, skips_any: bool, depth: usize, field: &str, errors: &mut
     if depth > DEPTH_MAX {
         return;
     }
-    value_validation(schema, (skips_any, false), depth, field, errors);
+    value_validation(schema, skips_any, false, depth, field, errors);
     if let Some(items) = schema.get("items").and_then(Value::as_object) {
         nested(items, false, depth + 1, &format!("{field}.items"), errors);
     }
@@ -297,7 +298,8 @@ fn nested(schema: &Map, skips_any: bool, depth: usize, field: &str, errors: &mut
 fn complete_values(
     operand: &Map,
     schema: Option<&Map>,
-    (field, operand_field): (&str, &str),
+    field: &str,
+    operand_field: &str,
     depth: usize,
     errors: &mut ErrorList,
 ) {
@@ -305,12 +307,12 @@ fn complete_values(
         return;
     }
     if let Some(not) = operand.get("not").and_then(Value::as_object) {
-        complete(not, schema, (field, &format!("{operand_field}.not")), depth, errors);
+        complete(not, schema, field, &format!("{operand_field}.not"), depth, errors);
     }
     for name in ["allOf", "anyOf", "oneOf"] {
         for (i, inner) in listed(operand, name).enumerate() {
             let operand_field = format!("{operand_field}.{name}[{i}]");
-            complete(inner, schema, (field, &operand_field), depth, errors);
+            complete(inner, schema, field, &operand_field, depth, errors);
         }
     }
 }
@@ -318,7 +320,8 @@ fn complete_values(
 fn complete(
     operand: &Map,
     schema: Option<&Map>,
-    (field, operand_field): (&str, &str),
+    field: &str,
+    operand_field: &str,
     depth: usize,
     errors: &mut ErrorList,
 ) {
@@ -326,17 +329,17 @@ fn complete(
         let why = format!("because it is defined in {operand_field}");
         return errors.push(required(field.to_owned(), &why));
     };
-    complete_values(operand, schema, (field, operand_field), depth + 1, errors);
+    complete_values(operand, schema, field, operand_field, depth + 1, errors);
     if let Some(items) = operand.get("items").and_then(Value::as_object) {
         let known = known.get("items").and_then(Value::as_object);
         let fields = (format!("{field}.items"), format!("{operand_field}.items"));
-        complete(items, known, (&fields.0, &fields.1), depth + 1, errors);
+        complete(items, known, &fields.0, &fields.1, depth + 1, errors);
     }
     for (name, member) in named(operand, "properties") {
         let known = known.get("properties").and_then(|known| known.get(name)?.as_object());
         let step = format!(".properties[{name}]");
         let fields = (format!("{field}{step}"), format!("{operand_field}{step}"));
-        complete(member, known, (&fields.0, &fields.1), depth + 1, errors);
+        complete(member, known, &fields.0, &fields.1, depth + 1, errors);
     }
 }
 

@@ -144,8 +144,8 @@ pub fn set_approval(definition: &mut Object, now: &str) {
         Approval::Approved(_) => (true, "ApprovedAnnotation"),
         Approval::Invalid(_) => (false, "InvalidAnnotation"),
     };
-    let kind = ("KubernetesAPIApprovalPolicyConformant", is_approved);
-    set_condition(definition, kind, (reason, &approval.message()), now);
+    let kind = "KubernetesAPIApprovalPolicyConformant";
+    set_condition(definition, kind, is_approved, reason, &approval.message(), now);
 }
 
 fn validate_approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorList) {

@@ -268,7 +268,7 @@ impl Walk<'_> {
         match &compiled {
             Err(why) => self.errors.push(at(field("rule"), invalid(rule, why))),
             Ok(compiled) => {
-                self.cost(field("rule"), ("rule", cost_of(compiled, position)));
+                self.cost(field("rule"), "rule", cost_of(compiled, position));
                 self.message(rule, decl_type, position);
             }
         }
@@ -306,7 +306,7 @@ impl Walk<'_> {
             }
             Ok(compiled) => {
                 let cost = cost_of(&compiled, position);
-                self.cost(field, ("messageExpression", cost));
+                self.cost(field, "messageExpression", cost);
             }
         }
     }
@@ -324,7 +324,7 @@ impl Walk<'_> {
         env.compile(text).map_err(|error| error.to_string())
     }
 
-    fn cost(&mut self, field: String, (what, cost): (&str, u64)) {
+    fn cost(&mut self, field: String, what: &str, cost: u64) {
         if cost > ESTIMATED_RULE_COST_MAX {
             let why = format!(
                 "estimated {what} cost exceeds budget by factor of {} (try simplifying the rule, or adding \

@@ -39,7 +39,7 @@ impl Extent {
         self.repeat_count = self.repeat_count.max(other.repeat_count);
     }
 
-    fn repeated(&self, (least, most): (u32, Option<u32>), is_counted: bool) -> Extent {
+    fn repeated(&self, least: u32, most: Option<u32>, is_counted: bool) -> Extent {
         let least = u64::from(least);
         let most = most.map(u64::from);
         let times = |number: u64, extra: u64| {
@@ -89,7 +89,7 @@ impl Frame {
 
     /// Repeats the last atom. Returns the result.
     pub fn repeat(&mut self, counts: (u32, Option<u32>), is_counted: bool) -> Extent {
-        let repeated = self.last.unwrap_or_default().repeated(counts, is_counted);
+        let repeated = self.last.unwrap_or_default().repeated(counts.0, counts.1, is_counted);
         self.last = Some(repeated);
         repeated
     }

@@ -429,7 +429,8 @@ impl Registry {
         &self,
         target: &Target,
         obj: &Object,
-        (old, dry_run): (Option<&Object>, bool),
+        old: Option<&Object>,
+        dry_run: bool,
         invalid: Failure,
     ) -> Failure {
         match &self.hooks_of(&target.kind).claims {

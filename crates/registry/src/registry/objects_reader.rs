@@ -86,8 +86,9 @@ impl Objects for ReadOnly {
         &self,
         (group, resource): GroupResource,
         namespace: &str,
-        (key, value): (&str, &str),
+        label: (&str, &str),
     ) -> Result<Vec<Object>, Failure> {
+        let (key, value) = label;
         let registry = self.registry()?;
         let Some(kind) = registry.kind(group, resource) else { return Ok(vec![]) };
         let prefix = format!("{namespace}/");

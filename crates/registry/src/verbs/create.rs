@@ -233,7 +233,7 @@ impl Registry {
             prepare(self, new, obj);
             if let Err(invalid) = self.validate_new(new, obj).await {
                 let dry_run = new.options.dry_run;
-                let refused = self.refused(new.target, obj, (None, dry_run), invalid);
+                let refused = self.refused(new.target, obj, None, dry_run, invalid);
                 return Err(Box::pin(refused).await);
             }
             warnings.extend(new.target.kind.strategy.warnings(obj, None));
@@ -323,7 +323,7 @@ impl Registry {
             Ok(claim) => {
                 set_stored_defaults(target, obj)?;
                 let record = encode_record!(self, target, obj)?;
-                self.put_claimed(target, record, (Revision(0), guard), claim).await
+                self.put_claimed(target, record, Revision(0), guard, claim).await
             }
             Err(failure) => Err(failure),
         };

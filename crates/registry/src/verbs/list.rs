@@ -172,7 +172,8 @@ impl Filter {
         &self,
         objects: &Arc<Resource>,
         snapshot: &Snapshot,
-        (start, limit): (&str, usize),
+        start: &str,
+        limit: usize,
     ) -> Page {
         if let Some((term, value)) = self.term() {
             if let Some(selected) = snapshot.select(&term, value, &self.prefix, start) {
@@ -293,23 +294,22 @@ impl Registry {
             Some(token) => format!("{}{}", filter.prefix, token.start),
             None => String::new(),
         };
-        let from = (start.as_str(), limit);
         let converts = target.kind.has_conversion_webhook;
         let mut page = match self.source(target, options).await? {
             ListSource::Cache(snapshot) => {
                 self.check_complete(target, &filter, options)?;
                 let page = if converts && !filter.is_everything() {
-                    let page = self.page_of_converted(target, &filter, from, &snapshot);
+                    let page = self.page_of_converted(target, &filter, &start, limit, &snapshot);
                     Box::pin(page).await.map_err(|why| unconverted(target, options, why))?
                 } else {
-                    self.page(target, &filter, from, &snapshot).await
+                    self.page(target, &filter, &start, limit, &snapshot).await
                 };
                 self.metrics.lists.cached(target.gvr(), &page.index, page.scan());
                 page
             }
             ListSource::Store(revision) => {
                 let begun = Instant::now();
-                let page = self.past_page(target, &filter, from, revision).await?;
+                let page = self.past_page(target, &filter, &start, limit, revision).await?;
                 self.metrics.transactions.observe(target.gvr(), "list", begun.elapsed());
                 let page = page.ok_or_else(|| expired(options))?;
                 self.metrics.lists.stored(target.gvr(), page.scan());
@@ -357,7 +357,8 @@ impl Registry {
         &self,
         target: &Target,
         filter: &Filter,
-        (start, limit): (&str, usize),
+        start: &str,
+        limit: usize,
         snapshot: &Snapshot,
     ) -> Page {
         if let Some(key) = filter.only_key() {
@@ -365,7 +366,7 @@ impl Registry {
             let items = only.cloned().into_iter().collect();
             return Page { items, fetched: 1, ..Page::empty(snapshot.revision) };
         }
-        filter.select(&self.objects(&target.kind), snapshot, (start, limit)).await
+        filter.select(&self.objects(&target.kind), snapshot, start, limit).await
     }
 
     /// Like [`Registry::page`], for a kind with a conversion webhook: it may change labels and
@@ -374,7 +375,8 @@ impl Registry {
         &self,
         target: &Target,
         filter: &Filter,
-        (start, limit): (&str, usize),
+        start: &str,
+        limit: usize,
         snapshot: &Snapshot,
     ) -> Result<Page, Failure> {
         let only = filter.only_key();

@@ -41,7 +41,7 @@ impl Registry {
             span.event("About to check admission control");
             Ok(made)
         };
-        self.change_converting(permit, target, subresource, (&make, &conversions), options).await
+        self.change_converting(permit, target, subresource, &make, &conversions, options).await
     }
 
     fn apply_configuration(

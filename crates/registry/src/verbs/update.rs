@@ -74,7 +74,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Failure> {
         let conversions = Conversions::default();
-        self.change_converting(permit, target, subresource, (make, &conversions), options).await
+        self.change_converting(permit, target, subresource, make, &conversions, options).await
     }
 
     /// Like [`Registry::change`], for a change that may need conversions by a webhook.
@@ -83,7 +83,8 @@ impl Registry {
         permit: &Permit,
         target: &Target,
         subresource: Subresource,
-        (make, conversions): (UpdateFn<'_>, &Conversions),
+        make: UpdateFn<'_>,
+        conversions: &Conversions,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Failure> {
         let update = Update { permit, target, subresource, options, conversions };
@@ -206,8 +207,8 @@ impl Registry {
             if subresource != Subresource::None {
                 return Err(invalid.into());
             }
-            let old = (Some(&stored), options.dry_run);
-            return Err(Box::pin(self.refused(target, &new, old, invalid)).await.into());
+            let refused = self.refused(target, &new, Some(&stored), options.dry_run, invalid);
+            return Err(Box::pin(refused).await.into());
         }
         let warning_count = warnings.len();
         // Upstream's strategies of subresources return no warnings.
@@ -344,7 +345,7 @@ impl Registry {
             new.set_meta("resourceVersion", &entry.modified().to_string());
             return Ok(Outcome::Done(Answer::Object(for_target(target, std::mem::take(new)))));
         }
-        let put = self.put_claimed(target, record, (entry.modified(), None), claim).await?;
+        let put = self.put_claimed(target, record, entry.modified(), None, claim).await?;
         Ok(match put {
             Put::Stored(entry) => Outcome::Done(Answer::Entry(entry)),
             Put::Conflict(now) => Outcome::Conflict(now),

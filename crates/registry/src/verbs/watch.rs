@@ -158,7 +158,7 @@ impl Registry {
         } else {
             // Objects that cannot be read are left out, as in upstream's watch cache.
             // Boxed because the future of every watch would hold it.
-            let all = Box::pin(filter.select(&objects, &snapshot, ("", usize::MAX)));
+            let all = Box::pin(filter.select(&objects, &snapshot, "", usize::MAX));
             all.await.items.into()
         };
         objects.count_initial_events(initial.len());

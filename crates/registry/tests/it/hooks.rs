@@ -170,7 +170,7 @@ async fn open_over(store: Arc<dyn Store>) -> (Arc<Registry>, Log) {
 }
 
 /// Returns the permit of an administrator for this action on the ConfigMap.
-async fn permit(verb: &str, (resource, subresource): (&str, &str), name: &str) -> Permit {
+async fn permit(verb: &str, resource: &str, subresource: &str, name: &str) -> Permit {
     let attributes = Attributes {
         verb: verb.into(),
         gvr: GroupVersionResource::new("", "v1", resource),
@@ -195,7 +195,7 @@ fn object(registry: &Registry, data: Value) -> Object {
 }
 
 async fn add(registry: &Registry, data: Value, dry_run: bool) -> Result<(), Failure> {
-    let permit = permit("create", ("configmaps", ""), "").await;
+    let permit = permit("create", "configmaps", "", "").await;
     let options = WriteOptions { dry_run, ..WriteOptions::default() };
     let all = registry.target("", "configmaps", "default", "");
     registry.add(&permit, &all, object(registry, data), &options).await.map(drop)
@@ -225,7 +225,7 @@ async fn a_create_is_guarded_charged_and_allocated_before_it_is_stored() {
     assert!(entry.has_text("given"), "{entry:?}");
     let want = ["guard", "charge", "claim", "begin", "NotStored", "refund"];
     check("again", add(&registry, value!({}), false).await, 409, &want);
-    let permit = permit("delete", ("configmaps", ""), "a").await;
+    let permit = permit("delete", "configmaps", "", "a").await;
     let options = DeleteOptions::default();
     let gone = registry.delete(&permit, &target(&registry), &options, &mut vec![]).await;
     check("delete", gone.map(drop), 201, &["release a"]);
@@ -258,7 +258,7 @@ async fn an_update_is_guarded_charged_and_allocated() {
     let (registry, log) = open().await;
     add(&registry, value!({}), false).await.expect("it is stored");
     log.take();
-    let permit = permit("update", ("configmaps", ""), "a").await;
+    let permit = permit("update", "configmaps", "", "a").await;
     let change = |live: Option<&Object>| {
         let mut object = live.cloned().expect("it is there");
         object.object_mut("data").insert("new", "1");
@@ -284,12 +284,12 @@ async fn a_post_to_a_subresource_reaches_only_its_own_action() {
             registry.act(&permit, &target(&registry), name, body, &options).await
         })
     };
-    let right = permit("create", ("configmaps", "stamp"), "a").await;
+    let right = permit("create", "configmaps", "stamp", "a").await;
     let acted = act(right.clone(), "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(acted.object.expect("the object").name(), "a");
     assert_eq!(log.take(), ["a is stamped"]);
     // The same through an alias of the resource.
-    let other = permit("create", ("stamps", ""), "").await;
+    let other = permit("create", "stamps", "", "").await;
     act(other, "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(log.take(), ["a is stamped"]);
     let unknown = act(right, "eviction").await.expect("no panic").expect_err("there is none");
@@ -300,7 +300,7 @@ async fn a_post_to_a_subresource_reaches_only_its_own_action() {
         ("update", "configmaps", "stamp", "a"),
         ("create", "secrets", "stamp", "a"),
     ] {
-        let wrong = permit(verb, (resource, subresource), name).await;
+        let wrong = permit(verb, resource, subresource, name).await;
         let refused = act(wrong, "stamp").await.is_err_and(|error| error.is_panic());
         assert!(refused, "{verb} {resource}/{name}/{subresource}");
     }

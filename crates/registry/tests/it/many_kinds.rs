@@ -96,7 +96,8 @@ async fn beside_few_and_many(work: impl Fn(&Registry, usize)) -> (Duration, Dura
     (few, least(|number| work(&harness.registry, number + TRIES)))
 }
 
-fn check((few, many): (Duration, Duration)) {
+fn check(measured: (Duration, Duration)) {
+    let (few, many) = measured;
     assert!(many < few * RATIO_MAX, "{few:?} beside {FEW} kinds, {many:?} beside {MANY}");
 }
 

@@ -275,11 +275,12 @@ impl Work {
     async fn time(
         &self,
         kind: &Kind,
-        (method, media): (&str, &str),
+        request: (&str, &str),
         place: &Place,
         items: Items,
         count: usize,
     ) -> Duration {
+        let (method, media) = request;
         let mut body = vec![];
         let value = object(kind, place, items, count);
         json::write_value(&value, &mut body);

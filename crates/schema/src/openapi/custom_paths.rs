@@ -24,7 +24,7 @@ impl<'a> CustomVersion<'a> {
     pub(super) fn paths(&'a self, catalogue: &'a Catalogue, facts: &'a Facts) -> Vec<PathItem> {
         let resources = self.resources.iter().map(|resource| resource.facts);
         let mut items =
-            Scope::paths(catalogue, facts, (self.group, self.version), resources, Some(self));
+            Scope::paths(catalogue, facts, self.group, self.version, resources, Some(self));
         let root = format!("/{}/", self.document());
         let watches = format!("{root}watch/");
         items.retain(|item| item.path != root && !item.path.starts_with(&watches));

@@ -51,7 +51,8 @@ impl<'a> Scope<'a> {
     pub fn paths(
         catalogue: &'a Catalogue,
         facts: &'a Facts,
-        (group, version): (&'a str, &'a str),
+        group: &'a str,
+        version: &'a str,
         resources: impl Iterator<Item = &'a Resource>,
         custom: Option<&'a CustomVersion<'a>>,
     ) -> Vec<PathItem> {
@@ -251,7 +252,8 @@ impl<'a> Scope<'a> {
     fn operation(
         &self,
         method: &'static str,
-        (verb, name): (&str, &str),
+        verb: &str,
+        name: &str,
         kind: &GroupVersionKind,
     ) -> Operation {
         Operation {
@@ -289,7 +291,7 @@ impl<'a> Scope<'a> {
             "" => self.name(resource, ""),
             _ => format!("{}{suffix}", kind.kind),
         };
-        let mut out = self.operation("get", ("list", &name), kind);
+        let mut out = self.operation("get", "list", &name, kind);
         let named = self.custom.and_then(|custom| custom.list_kind(resource));
         let list_kind = named.map_or_else(|| Str::from(format!("{}List", kind.kind)), Str::new);
         let list = GroupVersionKind::new(kind.group.clone(), kind.version.clone(), list_kind);
@@ -302,7 +304,7 @@ impl<'a> Scope<'a> {
     }
 
     fn watch(&self, resource: &Resource, name: String, action: &'static str) -> Operation {
-        let mut out = self.operation("get", ("watch", &name), &resource.kind);
+        let mut out = self.operation("get", "watch", &name, &resource.kind);
         let what = if action == "watch" { "one of the" } else { "the" };
         out.description = format!(
             "Watches {what} {}. Deprecated: list with the 'watch' parameter.",
@@ -315,13 +317,13 @@ impl<'a> Scope<'a> {
     }
 
     fn get(&self, resource: &Resource, part: &str, kind: &GroupVersionKind) -> Operation {
-        let mut out = self.operation("get", ("read", &self.name(resource, part)), kind);
+        let mut out = self.operation("get", "read", &self.name(resource, part), kind);
         out.description = format!("Reads {}.", what(resource, part));
         out
     }
 
     fn post(&self, resource: &Resource, part: &str, kind: &GroupVersionKind) -> Operation {
-        let mut out = self.operation("post", ("create", &self.name(resource, part)), kind);
+        let mut out = self.operation("post", "create", &self.name(resource, part), kind);
         out.description = format!("Creates {}.", what(resource, part));
         out.parameters =
             vec![parameters::DRY_RUN, parameters::FIELD_MANAGER, parameters::FIELD_VALIDATION];
@@ -331,7 +333,7 @@ impl<'a> Scope<'a> {
     }
 
     fn put(&self, resource: &Resource, part: &str, kind: &GroupVersionKind) -> Operation {
-        let mut out = self.operation("put", ("replace", &self.name(resource, part)), kind);
+        let mut out = self.operation("put", "replace", &self.name(resource, part), kind);
         out.description = format!("Replaces {}.", what(resource, part));
         out.parameters =
             vec![parameters::DRY_RUN, parameters::FIELD_MANAGER, parameters::FIELD_VALIDATION];
@@ -341,7 +343,7 @@ impl<'a> Scope<'a> {
     }
 
     fn patch(&self, resource: &Resource, part: &str, kind: &GroupVersionKind) -> Operation {
-        let mut out = self.operation("patch", ("patch", &self.name(resource, part)), kind);
+        let mut out = self.operation("patch", "patch", &self.name(resource, part), kind);
         out.description = format!("Changes some fields of {}.", what(resource, part));
         out.parameters = vec![
             parameters::DRY_RUN,
@@ -357,7 +359,7 @@ impl<'a> Scope<'a> {
 
     fn delete(&self, resource: &Resource) -> Operation {
         let name = self.name(resource, "");
-        let mut out = self.operation("delete", ("delete", &name), &resource.kind);
+        let mut out = self.operation("delete", "delete", &name, &resource.kind);
         out.description = format!("Deletes {}.", what(resource, ""));
         out.parameters = vec![parameters::DRY_RUN];
         out.parameters.extend(parameters::DELETE);
@@ -371,7 +373,7 @@ impl<'a> Scope<'a> {
 
     fn delete_collection(&self, resource: &Resource) -> Operation {
         let name = format!("Collection{}", self.name(resource, ""));
-        let mut out = self.operation("delete", ("delete", &name), &resource.kind);
+        let mut out = self.operation("delete", "delete", &name, &resource.kind);
         out.description = format!("Deletes all {} that match.", resource.name);
         out.action = "deletecollection";
         out.parameters = vec![parameters::DRY_RUN];
@@ -391,7 +393,7 @@ impl<'a> Scope<'a> {
         rest: &str,
     ) -> Operation {
         let name = format!("{}{}{rest}", upper_first(method), self.name(resource, &sub.name));
-        let mut out = self.operation(method, ("connect", &name), &sub.kind);
+        let mut out = self.operation(method, "connect", &name, &sub.kind);
         let upper = method.to_uppercase();
         out.description =
             format!("Connects {upper} requests with the {} of a {}.", sub.name, resource.singular);

@@ -75,7 +75,8 @@ impl StructBuilder {
         self.finish(Struct::new(name, fields).of_custom_resource(is_open, false))
     }
 
-    fn field(&mut self, (name, node): &(Str, Node)) -> Field {
+    fn field(&mut self, member: &(Str, Node)) -> Field {
+        let (name, node) = member;
         let shape = self.shape(node);
         let required = false;
         let default = node.default.clone();

@@ -366,8 +366,9 @@ impl Node {
             }
         }
         if let Some(validation) = &self.validation {
-            let limits = ("items", validation.min_items, validation.max_items);
-            validation.validate_count(items.len(), limits, path, errors);
+            let least = validation.min_items;
+            let most = validation.max_items;
+            validation.validate_count(items.len(), "items", least, most, path, errors);
         }
         count
     }
@@ -381,8 +382,9 @@ impl Node {
     ) -> u32 {
         let mut count = 0;
         if let Some(validation) = &self.validation {
-            let limits = ("properties", validation.min_properties, validation.max_properties);
-            validation.validate_count(map.len(), limits, path, errors);
+            let least = validation.min_properties;
+            let most = validation.max_properties;
+            validation.validate_count(map.len(), "properties", least, most, path, errors);
         }
         for (name, value) in map.iter() {
             let of_map = if path.is_root() { &EMPTY_PATH } else { path };

@@ -41,7 +41,8 @@ pub(super) fn of_resource(
     client: &Client,
     namespace: &str,
     selector: &Selector,
-    (resource, container): (&str, &str),
+    resource: &str,
+    container: &str,
 ) -> Result<Samples, String> {
     let failed = |why: &str| Err(format!("unable to get metrics for resource {resource}: {why}"));
     let Some(all) = objects(client, RESOURCE_GROUP, "pods", namespace) else {
@@ -87,7 +88,8 @@ pub(super) fn of_pods(
     client: &Client,
     namespace: &str,
     selector: &Selector,
-    (name, labels): (&str, Option<&Value>),
+    name: &str,
+    labels: Option<&Value>,
 ) -> Result<Samples, String> {
     let failed = |why: &str| Err(format!("unable to get metric {name}: {why}"));
     let Some(all) = objects(client, CUSTOM_GROUP, "metricvalues", namespace) else {
@@ -124,7 +126,8 @@ pub(super) fn of_object(
     client: &Client,
     namespace: &str,
     object: &Value,
-    (name, labels): (&str, Option<&Value>),
+    name: &str,
+    labels: Option<&Value>,
 ) -> Result<i64, String> {
     let text = |field: &str| object.str_at(&[field]).unwrap_or_default();
     let failed = |why: &str| {
@@ -157,7 +160,8 @@ pub(super) fn of_object(
 pub(super) fn of_external(
     client: &Client,
     namespace: &str,
-    (name, labels): (&str, Option<&Value>),
+    name: &str,
+    labels: Option<&Value>,
 ) -> Result<i64, String> {
     let failed = |why: &str| {
         let selector = keelson_loops::go_text::label_selector(labels);

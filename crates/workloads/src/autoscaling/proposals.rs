@@ -166,11 +166,19 @@ fn of_resource(input: &Input<'_>, source: &Value, container: &str) -> Result<Fou
     let resource = source.str_at(&["name"]).unwrap_or_default();
     let namespace = input.scaler.namespace();
     let samples =
-        || metrics::of_resource(input.client, namespace, input.selector, (resource, container));
+        || metrics::of_resource(input.client, namespace, input.selector, resource, container);
     let compute = |target: &Target<'_>, samples| {
-        let rules = (tolerances(input.scaler), input.now);
+        let allowed = tolerances(input.scaler);
         let is_cpu = resource == "cpu";
-        replicas::of_pods(input.spec_replicas, target, samples, input.pods, is_cpu, rules)
+        replicas::of_pods(
+            input.spec_replicas,
+            target,
+            samples,
+            input.pods,
+            is_cpu,
+            allowed,
+            input.now,
+        )
     };
     let format = if resource == "memory" { Format::BinarySi } else { Format::DecimalSi };
     let mut current = Map::new();
@@ -232,37 +240,45 @@ fn metric_of(source: &Value) -> (&str, Option<&Value>) {
 
 fn of_pods(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
     let namespace = input.scaler.namespace();
-    let metric = metric_of(source);
-    let samples = metrics::of_pods(input.client, namespace, input.selector, metric)?;
+    let (metric, selector) = metric_of(source);
+    let samples = metrics::of_pods(input.client, namespace, input.selector, metric, selector)?;
     let target = Target::Average(target_of(source, "averageValue").unwrap_or(0));
-    let rules = (tolerances(input.scaler), input.now);
-    let proposal =
-        replicas::of_pods(input.spec_replicas, &target, samples, input.pods, false, rules)?;
+    let allowed = tolerances(input.scaler);
+    let proposal = replicas::of_pods(
+        input.spec_replicas,
+        &target,
+        samples,
+        input.pods,
+        false,
+        allowed,
+        input.now,
+    )?;
     let average = quantity(proposal.value, Format::DecimalSi);
     let status = value!({"metric": (identifier(source)), "current": {"averageValue": (average)}});
-    Ok(found(proposal, format!("pods metric {}", metric.0), "Pods", "pods", status))
+    Ok(found(proposal, format!("pods metric {}", metric), "Pods", "pods", status))
 }
 
 fn of_object(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
     let namespace = input.scaler.namespace();
     let object = source.get("describedObject").cloned().unwrap_or_default();
-    let metric = metric_of(source);
-    let read = || metrics::of_object(input.client, namespace, &object, metric);
+    let (metric, selector) = metric_of(source);
+    let read = || metrics::of_object(input.client, namespace, &object, metric, selector);
     let kind = object.str_at(&["kind"]).unwrap_or_default();
     let tolerances = tolerances(input.scaler);
     let (proposal, member, name) = match source.str_at(&["target", "type"]) {
         Some("Value") if let Some(target) = target_of(source, "value") => {
-            let value = (read()?, target);
-            let proposal = replicas::of_value(input.spec_replicas, value, input.pods, tolerances)?;
-            (proposal, "value", format!("{kind} metric {}", metric.0))
+            let value = read()?;
+            let proposal =
+                replicas::of_value(input.spec_replicas, value, target, input.pods, tolerances)?;
+            (proposal, "value", format!("{kind} metric {}", metric))
         }
         Some("AverageValue") if let Some(target) = target_of(source, "averageValue") => {
-            let prefix = format!("failed to get {} object metric: ", metric.0);
+            let prefix = format!("failed to get {} object metric: ", metric);
             let failed = |text| Why { text, prefix };
-            let value = (read().map_err(failed)?, target);
-            let proposal = replicas::of_share(input.status_replicas, value, tolerances);
-            let selector = go_text::label_selector(metric.1);
-            (proposal, "averageValue", format!("external metric {}({selector})", metric.0))
+            let value = read().map_err(failed)?;
+            let proposal = replicas::of_share(input.status_replicas, value, target, tolerances);
+            let selector = go_text::label_selector(selector);
+            (proposal, "averageValue", format!("external metric {}({selector})", metric))
         }
         _ => {
             let why = "invalid object metric source: neither a value target nor an average value \
@@ -278,19 +294,19 @@ fn of_object(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
 }
 
 fn of_external(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
-    let metric = metric_of(source);
-    let read = || metrics::of_external(input.client, input.scaler.namespace(), metric);
+    let (metric, selector) = metric_of(source);
+    let read = || metrics::of_external(input.client, input.scaler.namespace(), metric, selector);
     let tolerances = tolerances(input.scaler);
     let (proposal, member) = if let Some(target) = target_of(source, "averageValue") {
-        let prefix = format!("failed to get {} external metric: ", metric.0);
+        let prefix = format!("failed to get {} external metric: ", metric);
         let failed = |text| Why { text, prefix };
-        let value = (read().map_err(failed)?, target);
-        (replicas::of_share(input.status_replicas, value, tolerances), "averageValue")
+        let value = read().map_err(failed)?;
+        (replicas::of_share(input.status_replicas, value, target, tolerances), "averageValue")
     } else if let Some(target) = target_of(source, "value") {
-        let prefix = format!("failed to get external metric {}: ", metric.0);
+        let prefix = format!("failed to get external metric {}: ", metric);
         let failed = |text| Why { text, prefix };
         let proposal = read().and_then(|value| {
-            replicas::of_value(input.spec_replicas, (value, target), input.pods, tolerances)
+            replicas::of_value(input.spec_replicas, value, target, input.pods, tolerances)
         });
         (proposal.map_err(failed)?, "value")
     } else {
@@ -301,6 +317,6 @@ fn of_external(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
     let mut current = Map::new();
     current.insert(member, quantity(proposal.value, Format::DecimalSi));
     let status = value!({"metric": (identifier(source)), "current": (current)});
-    let name = format!("external metric {}({})", metric.0, go_text::label_selector(metric.1));
+    let name = format!("external metric {}({})", metric, go_text::label_selector(selector));
     Ok(found(proposal, name, "External", "external", status))
 }

@@ -157,7 +157,8 @@ pub(super) fn of_pods(
     mut samples: Samples,
     pods: &[Object],
     is_cpu: bool,
-    (tolerances, now): (Tolerances, Timestamp),
+    tolerances: Tolerances,
+    now: Timestamp,
 ) -> Result<Proposal, String> {
     if pods.is_empty() {
         return Err("no pods returned by selector while calculating replica count".to_owned());
@@ -203,7 +204,8 @@ pub(super) fn of_pods(
 /// Returns the replicas that one value for all pods asks for.
 pub(super) fn of_value(
     current: i64,
-    (value, target): (i64, i64),
+    value: i64,
+    target: i64,
     pods: &[Object],
     tolerances: Tolerances,
 ) -> Result<Proposal, String> {
@@ -226,11 +228,7 @@ pub(super) fn of_value(
 }
 
 /// Returns the replicas that a value asks for which is divided among the pods.
-pub(super) fn of_share(
-    replicas: i64,
-    (value, target): (i64, i64),
-    tolerances: Tolerances,
-) -> Proposal {
+pub(super) fn of_share(replicas: i64, value: i64, target: i64, tolerances: Tolerances) -> Proposal {
     let ratio = value as f64 / (target as f64 * replicas as f64);
     let wanted =
         if tolerances.accept(ratio) { replicas } else { ceil(value as f64 / target as f64) };
@@ -314,7 +312,7 @@ mod tests {
             values.iter().zip(names).map(|(value, name)| (name.into(), sample(*value))).collect();
         let requests = requests(&pods, "", "cpu");
         let target = Target::Utilization(target, &requests);
-        let found = of_pods(current, &target, samples, &pods, true, (TOLERANCES, at))
+        let found = of_pods(current, &target, samples, &pods, true, TOLERANCES, at)
             .map(|proposal| proposal.replicas);
         assert_eq!(found, want.map_err(str::to_owned), "{phases:?} {values:?}");
     }
@@ -346,10 +344,10 @@ mod tests {
     fn a_value_is_compared_as_it_is_or_divided() {
         let pods = [pod("a", "Running"), pod("b", "Running"), pod("c", "Pending")];
         let whole = |current, value| {
-            of_value(current, (value, 10_000), &pods, TOLERANCES).expect("replicas").replicas
+            of_value(current, value, 10_000, &pods, TOLERANCES).expect("replicas").replicas
         };
         assert_eq!([whole(3, 20_000), whole(3, 10_500), whole(0, 25_000)], [4, 3, 3]);
-        let share = of_share(3, (100_000, 20_000), TOLERANCES);
+        let share = of_share(3, 100_000, 20_000, TOLERANCES);
         assert_eq!((share.replicas, share.value), (5, 33_334));
     }
 

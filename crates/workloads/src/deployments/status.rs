@@ -152,7 +152,7 @@ pub(super) fn rollout(
             let is_done = number(&status, "replicas") == number(&status, "updatedReplicas")
                 && reason(&before, PROGRESSING) == Some(NEW_SET_AVAILABLE);
             if !is_done {
-                set_progress(deployment, new, (&before, &mut status), deadline, now);
+                set_progress(deployment, new, &before, &mut status, deadline, now);
             }
         }
     }
@@ -166,7 +166,8 @@ pub(super) fn rollout(
 fn set_progress(
     deployment: &Object,
     new: Option<&Object>,
-    (before, status): (&Map, &mut Map),
+    before: &Map,
+    status: &mut Map,
     deadline: i64,
     now: Timestamp,
 ) {

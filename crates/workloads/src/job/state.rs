@@ -51,7 +51,8 @@ pub(super) struct Pods {
 impl State {
     /// Reads a Job and its pods, and decides whether the Job has ended.
     pub fn new(
-        (spec, status): (Spec, Status),
+        spec: Spec,
+        status: Status,
         pods: Vec<JobPod>,
         is_deleted: bool,
         failures: Failures,
@@ -513,7 +514,7 @@ mod tests {
         let pods = made.collect();
         // Long after the failures, so that nothing is waited for.
         let now = Timestamp::new(100_000, 0);
-        State::new((spec, Status::of(&job)), pods, false, Failures::default(), now)
+        State::new(spec, Status::of(&job), pods, false, Failures::default(), now)
     }
 
     #[test]

@@ -21,15 +21,15 @@ pub(super) fn write(value: Option<&Value>, out: &mut impl Write) -> Result {
         _ => "",
     };
     if text.is_empty() {
-        return write_parts(out, (0, 0), None, "", "");
+        return write_parts(out, 0, 0, None, "", "");
     }
     if text == "0" {
-        return write_parts(out, (0, 0), None, "0", "DecimalSI");
+        return write_parts(out, 0, 0, None, "0", "DecimalSI");
     }
     match Parts::read(text) {
         Some(parts) => parts.write(text, out),
         // The server stores no such text.
-        None => write_parts(out, (0, 0), None, "", ""),
+        None => write_parts(out, 0, 0, None, "", ""),
     }
 }
 
@@ -94,10 +94,10 @@ impl<'t> Parts<'t> {
                 }
             };
             let kept = if is_canonical { text } else { "" };
-            return write_parts(out, (amount, scale), None, kept, self.format);
+            return write_parts(out, amount, scale, None, kept, self.format);
         }
         let large = Some((self.is_negative, self.words()));
-        write_parts(out, (0, 0), large, "", self.format)
+        write_parts(out, 0, 0, large, "", self.format)
     }
 
     /// Returns a large amount in units of 1/10⁹, as words of 64 bits with the lowest one first.
@@ -147,7 +147,8 @@ fn multiply_add(words: &mut Vec<u64>, factor: u64, add: u64) {
 
 fn write_parts(
     out: &mut impl Write,
-    (amount, scale): (i64, i64),
+    amount: i64,
+    scale: i64,
     large: Option<(bool, Vec<u64>)>,
     text: &str,
     format: &str,

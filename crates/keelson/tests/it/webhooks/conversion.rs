@@ -164,7 +164,8 @@ fn plain(value: &Value, group: &str, address: &str) -> Value {
 }
 
 /// Sends the requests with one script. Returns lines.
-fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str) -> Vec<String> {
+fn seen(api: &Api, hook: &Webhook, case: &(&str, String), group: &str) -> Vec<String> {
+    let (name, script) = case;
     let address = hook.address.to_string();
     let beta = path(group, "v1beta1");
     let v1 = path(group, "v1");

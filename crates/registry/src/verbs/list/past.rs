@@ -20,7 +20,8 @@ impl Registry {
         &self,
         target: &Target,
         filter: &Filter,
-        (start, limit): (&str, usize),
+        start: &str,
+        limit: usize,
         revision: Revision,
     ) -> Result<Option<Page>, Failure> {
         let mut page = Page::empty(revision);

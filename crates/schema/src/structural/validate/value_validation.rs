@@ -159,7 +159,7 @@ impl ValueValidation {
         let Some(numbers) = &self.numbers else { return };
         if let Some(of) = &numbers.multiple_of {
             let is_comparable = self.matches_number_format(node, of);
-            let of = self.bound(node, value, ("MultipleOf value", of), path, errors);
+            let of = self.bound(node, value, "MultipleOf value", of, path, errors);
             if !is_less(&Value::Int(0), &of) {
                 let number_text = number_text(&of);
                 let why = format!(
@@ -178,7 +178,7 @@ impl ValueValidation {
         for (what, side, bound) in bounds {
             let Some((bound, is_outside)) = bound else { continue };
             let is_comparable = self.matches_number_format(node, bound);
-            let bound = self.bound(node, value, (what, bound), path, errors);
+            let bound = self.bound(node, value, what, bound, path, errors);
             let is_beyond = match side {
                 "less" => is_less(&bound, value),
                 _ => is_less(value, &bound),
@@ -199,7 +199,8 @@ impl ValueValidation {
         &self,
         node: &Node,
         value: &Value,
-        (what, bound): (&str, &Value),
+        what: &str,
+        bound: &Value,
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) -> Value {
@@ -270,7 +271,9 @@ impl ValueValidation {
     pub(super) fn validate_count(
         &self,
         count: usize,
-        (what, least, most): (&str, Option<u64>, Option<u64>),
+        what: &str,
+        least: Option<u64>,
+        most: Option<u64>,
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) {
