@@ -10,6 +10,7 @@ mod chain;
 mod config;
 mod configurations;
 mod decisions;
+mod dynamic;
 mod exempt;
 mod match_conditions;
 mod metrics;
@@ -26,6 +27,7 @@ pub use chain::{Chain, NameError};
 pub use config::{ConfigError, ImagePolicyConfig, PlugInConfig};
 pub use configurations::Configurations;
 pub use decisions::Decisions;
+pub use dynamic::dynamic_plug_ins;
 pub use match_conditions::{MatchConditions, Matched};
 pub use metrics::{AdmissionStep, Metrics, Phase};
 pub use plug_ins::{

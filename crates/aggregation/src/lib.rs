@@ -6,6 +6,8 @@ mod discovery;
 mod documents;
 mod peer;
 mod probes;
+mod service_resolver;
 
 pub use peer::{extra_header, peer, remove_user_headers, user_headers};
 pub use probes::{Identities, Outcome, Probes};
+pub use service_resolver::ServiceResolver;

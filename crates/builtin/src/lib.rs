@@ -11,6 +11,7 @@ mod binding;
 mod bootstrap;
 mod claim_status;
 mod cluster_metrics;
+pub mod compaction;
 mod component_statuses;
 pub mod definitions;
 mod ensure;

@@ -11,6 +11,7 @@ use crate::tracing_config::TracingOptions;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::TokenFile;
 use keelson_auth::oidc::AnonymousConfig;
+use keelson_builtin::compaction;
 use keelson_meta::Features;
 use keelson_metrics::MetricsSelection;
 use keelson_registry::PortRange;
@@ -26,8 +27,6 @@ use std::time::Duration;
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Default of kube-apiserver's `--event-ttl`.
 const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
-/// How long old revisions are kept by default.
-const HISTORY_DEFAULT: Duration = Duration::from_secs(300);
 /// Default of `--service-cluster-ip-range`.
 const SERVICE_RANGE_DEFAULT: &str = "10.0.0.0/24";
 
@@ -55,7 +54,7 @@ impl Default for StorageOptions {
             encryption: None,
             data_dir: None,
             event_ttl: EVENT_TTL_DEFAULT,
-            history: HISTORY_DEFAULT,
+            history: compaction::HISTORY_DEFAULT,
         }
     }
 }

@@ -4,26 +4,26 @@ use crate::backend::{Backend, Engine};
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::builder::Builder;
 use crate::controllers::{self, ControllerRunner};
-use crate::dynamic_admission;
 use crate::encryption_admin::EncryptionAdmin;
 use crate::etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::kubelets::start_aggregator;
 use crate::pki::{CurrentFiles, Pki, TlsFiles, host_names, pair_of_folder};
-use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::trace_export::TraceExport;
 use crate::{election, encryption, event_ttl, files, playground, simulation_admin};
 use arc_swap::ArcSwap;
+use keelson_admission::dynamic_plug_ins;
 use keelson_admission::webhooks::ConversionWebhooks;
-use keelson_aggregation::Probes;
+use keelson_aggregation::{Probes, ServiceResolver};
 use keelson_audit::Audit;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
 use keelson_builtin::{
-    Opened, Services, TokenRequests, api_services, definitions, flow_control, kubernetes_endpoints,
+    Opened, Services, TokenRequests, api_services, compaction, definitions, flow_control,
+    kubernetes_endpoints,
 };
 use keelson_controllers::{ClientTrust, Context};
 use keelson_egress::{Egress, Identity};
@@ -33,23 +33,18 @@ use keelson_meta::Feature;
 use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
 use keelson_server::{
-    App, ExtraPath, FairnessSource, Health, KubeletAccess, Limits, Listening, State, Tls,
-    VersionInfo,
+    App, ExtraPath, FairnessSource, Health, KubeletAccess, Limits, Listening, Tls,
 };
-use keelson_store::{CompactionWindow, Lease};
+use keelson_store::Lease;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The Kubernetes version that the server implements.
-pub const KUBERNETES_VERSION: &str = "v1.36.2";
-/// The commit of that version, by which `kubectl --match-server-version` compares releases.
-const KUBERNETES_COMMIT: &str = "24e2b02af5543d7910c2bb074c7264df5a8f0467";
 /// Where FlowSchemas and priority levels are stored.
 static FAIRNESS_SOURCE: FairnessSource =
     FairnessSource { resources: flow_control::FOLLOWED, read: flow_control::stored };
@@ -57,8 +52,6 @@ static FAIRNESS_SOURCE: FairnessSource =
 const BACKLOG_CONNECTIONS_MAX: u32 = 4096;
 /// Grace period at shutdown for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
-/// Interval of compaction.
-const COMPACTION_INTERVAL: Duration = Duration::from_secs(15);
 /// Grace period at shutdown for control loops and the release of the lease.
 const CONTROL_LOOPS_END_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -426,21 +419,9 @@ impl Builder {
         }
         let Extras { paths, encryption } = background.extras;
         let app = Arc::new(App {
-            authorizer: registry.options.authorizer.clone(),
-            started: registry.clock.now(),
             flags: self.flags,
-            registry,
-            authenticator: Arc::new(authenticator),
-            egress: far_side.egress,
             kubelets: far_side.kubelets,
             aggregator: far_side.aggregator,
-            version: VersionInfo {
-                git_version: KUBERNETES_VERSION.to_owned(),
-                git_commit: KUBERNETES_COMMIT.to_owned(),
-                build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
-            },
-            state: State::new(&self.serving.limits),
-            limits: self.serving.limits,
             explorer: self.explorer,
             cbor: self.apis.features.is_on(Feature::CBORServingAndStorage),
             browsers: self.serving.browsers,
@@ -450,8 +431,8 @@ impl Builder {
             extra_paths: paths,
             extra_metrics: Box::new(move |out| encryption.write(out)),
             health: background.health,
-            draining: AtomicBool::new(false),
-            shutdown: background.shutdown,
+            ..App::new(registry, authenticator, far_side.egress, background.shutdown)
+                .with_limits(self.serving.limits)
         });
         app.load_fairness(&FAIRNESS_SOURCE);
         let cloned = app.clone();
@@ -502,7 +483,7 @@ impl Builder {
             features: self.apis.features,
             allows_privileged: self.apis.allows_privileged,
             admission: self.admission.chain.clone(),
-            dynamic_admission: dynamic_admission::plug_ins(
+            dynamic_admission: dynamic_plug_ins(
                 &self.admission.chain,
                 self.apis.features,
                 &self.admission.in_process,
@@ -568,7 +549,7 @@ impl Builder {
             (Engine::Etcd(_), _) => {}
             (Engine::Embedded(_) | Engine::Given, _) => {
                 let history = self.storage.history;
-                loops.run("compaction", move || compact(registry.clone(), history));
+                loops.run("compaction", move || compaction::run(registry.clone(), history));
             }
         }
     }
@@ -629,22 +610,6 @@ fn limits_within_open_files(limits: &Limits) -> Result<Limits, StartError> {
     limits.clone().within_files(files).ok_or_else(|| {
         StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
     })
-}
-
-/// Removes history that is older than `history` from the store and the cache, forever.
-async fn compact(registry: Arc<Registry>, history: Duration) {
-    let mut window = CompactionWindow::new(history);
-    let began = Instant::now();
-    loop {
-        tokio::time::sleep(COMPACTION_INTERVAL.min(history)).await;
-        let Some(through) = window.observe(began.elapsed(), registry.store.revision()) else {
-            continue;
-        };
-        match registry.store.compact(through).await {
-            Ok(()) => registry.cache.compact(through),
-            Err(error) => tracing::warn!(%error, "compaction failed"),
-        }
-    }
 }
 
 /// A running server.

@@ -6,8 +6,8 @@
 mod order;
 
 use crate::builder::Builder;
-use crate::service_resolver::ServiceResolver;
 use crate::start_error::StartError;
+use keelson_aggregation::ServiceResolver;
 use keelson_auth::{AUTHENTICATED, Attributes, MASTERS, Permit, User};
 use keelson_builtin::{Opened, definitions};
 use keelson_egress::Egress;

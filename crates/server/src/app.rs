@@ -76,6 +76,46 @@ pub struct App {
 }
 
 impl App {
+    /// Returns a server of `registry` with default limits and the registry's authorizer. It audits
+    /// and traces nothing, and has no certificates for kubelets and servers behind this one.
+    pub fn new(
+        registry: Arc<Registry>,
+        authenticator: Authenticator,
+        egress: Arc<Egress>,
+        shutdown: tokio::sync::watch::Receiver<bool>,
+    ) -> App {
+        let limits = Limits::default();
+        App {
+            authorizer: registry.options.authorizer.clone(),
+            started: registry.clock.now(),
+            registry,
+            authenticator: Arc::new(authenticator),
+            egress,
+            kubelets: Arc::new(ArcSwap::from_pointee(KubeletAccess::default())),
+            aggregator: Arc::default(),
+            version: VersionInfo::current(),
+            flags: vec![],
+            state: State::new(&limits),
+            limits,
+            browsers: BrowserOptions::default(),
+            explorer: false,
+            cbor: false,
+            audit: None,
+            tracer: None,
+            metrics_selection: Arc::default(),
+            extra_paths: vec![],
+            health: Arc::default(),
+            draining: AtomicBool::new(false),
+            shutdown,
+        }
+    }
+
+    /// Sets the limits on clients.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> App {
+        App { state: State::new(&limits), limits, ..self }
+    }
+
     /// Returns why the server is not ready, if it is not.
     pub fn ready(&self) -> Result<(), String> {
         if self.is_draining() {

@@ -4,7 +4,7 @@ use keelson_egress::Identity;
 use std::sync::Arc;
 
 /// How this server meets kubelets.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct KubeletAccess {
     /// The authorities of their certificates (`--kubelet-certificate-authority`); `None`: their
     /// certificates are not verified.

@@ -93,4 +93,4 @@ pub use peer_certificate::{ClientAuthorities, PeerCertificate};
 pub use query::Query;
 pub use tls::{CertificateAndKey, NamedCertificate, ServingCertificates, Tls};
 pub use tls_options::TlsOptions;
-pub use version::VersionInfo;
+pub use version::{KUBERNETES_VERSION, VersionInfo};

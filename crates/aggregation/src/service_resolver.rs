@@ -1,5 +1,5 @@
-//! Resolves the services of webhooks to their ClusterIP, or to their endpoints
-//! (`--enable-aggregator-routing`).
+//! [`ServiceResolver`]: resolves the services of webhooks and of servers behind this one to their
+//! ClusterIP, or to their endpoints (`--enable-aggregator-routing`).
 
 use keelson_auth::Objects;
 use keelson_egress::{BoxFuture, Resolved, Resolver};
@@ -12,7 +12,7 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// Resolves `NAME.NAMESPACE.svc` to addresses (kube-aggregator `pkg/apiserver/resolvers.go`).
 #[derive(Default)]
-pub(crate) struct ServiceResolver {
+pub struct ServiceResolver {
     objects: OnceLock<Arc<dyn Objects>>,
     /// Resolve to endpoints, not to the ClusterIP.
     to_endpoints: bool,

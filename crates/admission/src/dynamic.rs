@@ -1,19 +1,20 @@
 //! The admission plug-ins that are asynchronous: those that call webhooks, ask authorizers or
 //! evaluate policies.
 
-use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
-use keelson_admission::webhooks::{MutatingWebhooks, ValidatingWebhooks};
-use keelson_admission::{
-    Chain, ClusterTrustBundleAttest, DynamicPlugIn, ImagePolicyWebhook,
-    OwnerReferencesPermissionEnforcement,
+use crate::attributes::DynamicPlugIn;
+use crate::chain::Chain;
+use crate::plug_ins::{
+    ClusterTrustBundleAttest, ImagePolicyWebhook, OwnerReferencesPermissionEnforcement,
 };
+use crate::policies::{MutatingPolicies, ValidatingPolicies};
+use crate::webhooks::{MutatingWebhooks, ValidatingWebhooks};
 use keelson_egress::Egress;
 use keelson_meta::{Feature, Features};
 use std::sync::Arc;
 
 /// Returns the admission functions of the embedding program, then the enabled plug-ins in
 /// kube-apiserver's order.
-pub(crate) fn plug_ins(
+pub fn dynamic_plug_ins(
     chain: &Chain,
     features: Features,
     in_process: &[Arc<dyn DynamicPlugIn>],
