@@ -104,6 +104,7 @@ impl App {
             tracer: None,
             metrics_selection: Arc::default(),
             extra_paths: vec![],
+            extra_metrics: Box::new(|_| {}),
             health: Arc::default(),
             draining: AtomicBool::new(false),
             shutdown,

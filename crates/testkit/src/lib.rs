@@ -1,7 +1,8 @@
-//! Test utilities: recording and replay of transcripts, a blocking client, a fake kubelet, the HTTPS
-//! server of a fake node, a fake key management service, and Kubernetes programs as child processes.
+//! Test utilities: recording and replay of transcripts, blocking clients, a fake kubelet, the HTTPS
+//! server of a fake node, scripted webhooks, a fake key management service, and Kubernetes programs as
+//! child processes.
 //!
-//! The crate uses only HTTPS and, of the workspace, only the protocols of streams, so that a test can
+//! The crate uses only HTTP and, of the workspace, only the protocols of streams, so that a test can
 //! run against Keelson and against kube-apiserver. The Python programs in `compare/` send the same
 //! generated requests to two servers and compare the responses.
 // A panic fails the test.
@@ -9,8 +10,11 @@
 
 pub mod api;
 pub mod collector;
+pub mod connection;
 pub mod grpc;
 pub mod handshakes;
+pub mod http;
+pub mod https_peer;
 pub mod klog;
 pub mod kms;
 pub mod kubelet;
@@ -18,7 +22,10 @@ pub mod node;
 pub mod pods;
 pub mod prerequisites;
 pub mod process;
+pub mod recorded;
+pub mod things;
 pub mod transcript;
+pub mod webhook;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

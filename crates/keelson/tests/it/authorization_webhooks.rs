@@ -2,11 +2,11 @@
 
 use crate::certificates::wait_for;
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
-use crate::https_peer::{HttpsPeer, Reply};
 use keelson::{Authorization, TokenWebhookOptions};
 use keelson_auth::webhook::{
     AuthorizationConfiguration, FailurePolicy, ReviewVersion, WebhookOptions,
 };
+use keelson_testkit::https_peer::{HttpsPeer, Reply};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
 //! The commands `backup` (also of a running server), `restore` and `check`.
 
-use crate::connection::Connection;
 use crate::http::{Server as InProcess, revision_of, without_controllers};
 use crate::kill::Server;
 use keelson_store::{Embedded, EmbeddedOptions, Op, Store, Txn};
+use keelson_testkit::connection::Connection;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;

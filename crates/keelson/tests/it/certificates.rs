@@ -1,9 +1,9 @@
 //! Client and serving certificates of a running server: expiry, changes of their files, and
 //! untrusted authorities.
 
-use crate::connection::{authorities, secure, tls_client};
 use crate::http::{POLL_TIMEOUT, Server};
 use keelson::Keelson;
+use keelson_testkit::connection::{authorities, secure, tls_client};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rustls::{ClientConnection, StreamOwned};
 use rustls_pki_types::pem::PemObject;

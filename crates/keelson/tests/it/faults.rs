@@ -7,6 +7,7 @@
 //! choices.
 
 mod clock;
+mod converted;
 mod disk;
 mod linear;
 pub mod load;

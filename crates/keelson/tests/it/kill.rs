@@ -4,9 +4,9 @@
 //!
 //! `KEELSON_KILLS` sets the number of kills (default 20); `KEELSON_KILL_SEED` repeats a run's choices.
 
-use crate::connection::{Connect, Connection, Wire, authorities, secure, tls_client};
 use crate::http::revision_of;
 use crate::random::Random;
+use keelson_testkit::connection::{Connect, Connection, Wire, authorities, secure, tls_client};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! The program under the names kube-apiserver and etcd, and what flags of kube-apiserver change: TLS, headers for
 //! browsers, privileged pods, the stop.
 
-use crate::connection::{Connection, plain, secure, tls_client};
 use crate::http::{POLL_TIMEOUT, Server as InProcess, without_controllers};
 use crate::kill::Server;
 use keelson::{BrowserOptions, CrossOrigins, NamedCertificate, TlsOptions};
 use keelson_testkit::api::AnyCertificate;
+use keelson_testkit::connection::{Connection, plain, secure, tls_client};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject;

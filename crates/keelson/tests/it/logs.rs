@@ -1,7 +1,7 @@
 //! What the log of requests has, and what it must not have at any level (CVE-2019-11250, CVE-2020-8564
 //! to 8566).
 
-use crate::connection::{authorities, secure, tls_client};
+use keelson_testkit::connection::{authorities, secure, tls_client};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};

@@ -1,35 +1,25 @@
-//! Tests of the whole server: real kubectl, all built-in resources, restarts, kills, watches under
-//! load, and bad input.
+//! Tests of the whole server: real kubectl, all built-in resources, control loops, restarts, kills, watches
+//! under load. What is answered over HTTP is tested in `server/tests/it`.
 
 // Tests print counts and skipped parts to standard output.
 #![allow(clippy::print_stdout)]
 
-mod access_reviews;
 mod admission;
 mod aggregation;
-mod answer_forms;
+mod anonymous;
 mod api_services;
 mod audit;
 mod authenticators;
 mod authorization;
 mod authorization_webhooks;
 mod backup;
-mod bad_input;
-mod bad_input_tls;
-mod bad_input_wire;
 mod bit_rot;
 mod certificates;
 mod clients;
 mod component_pages;
 mod conformance;
-mod connection;
-mod connections;
+mod connection_limits;
 mod controllers;
-mod custom_objects;
-mod definitions;
-mod discovery;
-mod documents;
-mod empty_values;
 mod encryption;
 mod ephemeral;
 mod etcd;
@@ -38,18 +28,10 @@ mod etcd_values;
 mod event_ttl;
 mod explorer;
 mod external_signer;
-mod fairness;
 mod faults;
-mod flow_control;
-mod forms;
-mod frames;
 mod front_proxy;
-mod growth;
 mod handshakes;
 mod http;
-mod http_edges;
-mod https_peer;
-mod impersonation;
 mod in_process_admission;
 mod kill;
 mod kube_apiserver;
@@ -57,37 +39,25 @@ mod kubectl;
 mod legacy_tokens;
 mod logs;
 mod metrics;
+#[path = "../../../server/tests/it/minimal.rs"]
 mod minimal;
 mod moves;
 mod namespaces;
-mod nodes;
 mod observe;
 mod oidc;
 mod operators;
-mod options;
 mod plug_ins;
-mod policies;
-mod preconditions;
 mod random;
-mod recorded;
 mod reference;
-mod request_corners;
-mod requirements;
+mod requirements_of_loops;
 mod resources;
 mod restart;
-mod rights;
-mod runtime_kinds;
 mod simulation;
-mod small_answers;
-mod small_warnings;
 mod spans;
 mod stop_signals;
-mod subresource_fields;
 mod supervisor;
 mod swap;
 mod taken_over;
 mod tokens;
 mod torture;
 mod validate;
-mod webhooks;
-mod websocket;

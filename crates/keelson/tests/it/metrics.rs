@@ -10,10 +10,10 @@
 //! `files/metrics_absent.txt` has those that Keelson does not serve, by reasons.
 
 use crate::http::{Client, POLL_TIMEOUT, Server};
-use crate::https_peer::HttpsPeer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson::{EncryptionFile, Keelson, MetricsSelection};
+use keelson_testkit::https_peer::HttpsPeer;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

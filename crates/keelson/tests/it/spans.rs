@@ -1,17 +1,17 @@
 //! The spans of requests, as a collector receives them: compared with those of kube-apiserver 1.36.
 //!
 //! To record again, start a kube-apiserver with a `TracingConfiguration` whose endpoint is
-//! `unix:///tmp/keelson-record.sock` and whose rate is one million, and see `recorded.rs`.
+//! `unix:///tmp/keelson-record.sock` and whose rate is one million, and see `testkit/src/recorded.rs`.
 
 use crate::http::{Server, without_controllers};
-use crate::https_peer::{HttpsPeer, Reply};
-use crate::recorded::Recorded;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson::TracingOptions;
-use keelson_auth::{MASTERS, User};
+use keelson_auth::{MASTERS, TokenFile, User};
 use keelson_testkit::api::Api;
 use keelson_testkit::collector::{CollectedSpan, TraceCollector};
+use keelson_testkit::https_peer::{HttpsPeer, Reply};
+use keelson_testkit::recorded::{Recorded, TOKEN};
 use keelson_traces::otlp::{AnyValue, KeyValue, WireSpan};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,11 +90,19 @@ fn start(folder: &Path) -> (TraceCollector, Recorded) {
     let socket =
         if is_recording { PathBuf::from(RECORDED_SOCKET) } else { folder.join("collector.sock") };
     let collector = TraceCollector::start(&socket);
-    let server = Recorded::start_with(|builder| {
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/files");
+    let server = Recorded::start(&files, || {
+        let mut tokens = TokenFile::default();
+        let user = User { name: "admin".into(), uid: "admin-uid".into(), ..User::default() };
+        tokens.insert(TOKEN, user.with_group(MASTERS));
+        let mut builder = without_controllers();
+        builder.authentication.tokens = tokens;
         builder.recording.tracing = Some(TracingOptions {
             endpoint: format!("unix://{}", socket.display()),
             samples_per_million: 1_000_000,
         });
+        let server = Server::start(builder);
+        (server.keelson.address(), Box::new(move || server.stop()))
     });
     (collector, server)
 }

@@ -1,9 +1,9 @@
 //! A watch over HTTP/1.1 takes over its connection and returns it: pipelined requests before and
 //! after it are answered in order, and no part of a body is parsed as a request.
 
-use crate::connection::{authorities, plain, secure, tls_client};
 use crate::http::Server;
 use keelson::Keelson;
+use keelson_testkit::connection::{authorities, plain, secure, tls_client};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;

@@ -5,10 +5,10 @@
 //! `KEELSON_TORTURE_LIVES` sets the number of starts of the server (default 3); `KEELSON_TORTURE_SEED`
 //! repeats a run's choices.
 
-use crate::connection::{Connection, Watch, plain};
 use crate::http::{POLL_TIMEOUT, revision_of, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Limits};
+use keelson_testkit::connection::{Connection, Watch, plain};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -2,8 +2,8 @@
 
 use super::recorded::log_to;
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
-use crate::https_peer::HttpsPeer;
 use keelson::{AuditBatching, AuditMode, AuditOptions, AuditPolicyFile, AuditWebhookOptions};
+use keelson_testkit::https_peer::HttpsPeer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

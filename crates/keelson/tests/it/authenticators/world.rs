@@ -1,16 +1,16 @@
 //! A server with all authenticators, and the issuers of their credentials.
 
 use crate::certificates::{Stream, authority, wait_for};
-use crate::connection::{authorities, secure, tls_client};
 use crate::front_proxy;
 use crate::http::{Server, without_controllers};
-use crate::https_peer::HttpsPeer;
 use crate::oidc::issuer::{Issuer as OidcIssuer, Key as OidcKey, signed};
 use crate::oidc::{BY_SUBJECT, config};
 use keelson::{Builder, JwtOptions, ServiceAccountTokenOptions, TokenWebhookOptions};
 use keelson_auth::User;
 use keelson_auth::service_account::SigningKey;
 use keelson_auth::webhook::ReviewVersion;
+use keelson_testkit::connection::{authorities, secure, tls_client};
+use keelson_testkit::https_peer::HttpsPeer;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;

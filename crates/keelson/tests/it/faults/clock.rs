@@ -1,13 +1,13 @@
 //! Clocks that jump by hours, forwards and backwards: under load, and under a lease.
 
+use super::converted;
 use super::load::{self, MAPS, Reads};
-use crate::connection::{Connection, plain};
 use crate::etcd;
 use crate::http::{Server, without_controllers};
 use crate::random::Random;
-use crate::webhooks;
-use crate::webhooks::scripted::Webhook;
 use keelson::{Clock, Etcd, Keelson, SystemClock, Timestamp};
+use keelson_testkit::connection::{Connection, plain};
+use keelson_testkit::webhook::Webhook;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -85,8 +85,8 @@ fn clock_jumps_change_nothing_for_webhooks() {
     let server = Server::start_plain(without_controllers().clock(clock.clone()));
     let address = server.keelson.address();
     let hook = Webhook::start("h2", &["127.0.0.1"]);
-    webhooks::define_things(&server.client(), &hook);
-    let objects = webhooks::things();
+    converted::define_things(&server.client(), &hook);
+    let objects = converted::objects();
     let connect = move || Ok(Connection::over(plain(address)?));
     load::run_on(objects, &mut random, Reads::GoOn, Arc::new(connect), |load| {
         for hours in [24 * 400, -24 * 800, 0] {

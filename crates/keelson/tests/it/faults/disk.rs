@@ -1,16 +1,16 @@
 //! Disks that are full, read-only or broken for some time, and power cuts that tear unsynced writes.
 
+use super::converted;
 use super::load::{self, Load, Reads};
 use super::rounds;
-use crate::connection::{Connect, Connection, plain};
 use crate::http::{Client, POLL_TIMEOUT, without_controllers};
 use crate::random::Random;
-use crate::webhooks;
-use crate::webhooks::scripted::Webhook;
 use keelson::Keelson;
 use keelson_store::Embedded;
 use keelson_store::conformance::{Fault, PowerDisk, Rng};
 use keelson_store::embedded::RedbDisk;
+use keelson_testkit::connection::{Connect, Connection, plain};
+use keelson_testkit::webhook::Webhook;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -113,8 +113,8 @@ fn a_read_only_disk_rejects_converted_and_admitted_writes_until_it_is_writable()
     let server = Server::start(&disk);
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let client = Client { address: server.keelson.address() };
-    webhooks::define_things(&client, &hook);
-    load::run_on(webhooks::things(), &mut random, Reads::GoOn, server.connect(), |load| {
+    converted::define_things(&client, &hook);
+    load::run_on(converted::objects(), &mut random, Reads::GoOn, server.connect(), |load| {
         fail_repeatedly(load, &disk, Fault::All, rounds(1));
     });
     server.end();

@@ -2,9 +2,9 @@
 //! events.
 
 use super::linear::{self, Call, Id, NEVER, Operation, Outcome};
-use crate::connection::{Connect, Connection};
 use crate::http::{POLL_TIMEOUT, revision_of};
 use crate::random::Random;
+use keelson_testkit::connection::{Connect, Connection};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;

@@ -2,10 +2,10 @@
 
 use super::load::{self, Reads};
 use super::rounds;
-use crate::connection::{Connection, plain};
 use crate::etcd;
 use crate::kill::Server;
 use crate::random::Random;
+use keelson_testkit::connection::{Connection, plain};
 use std::sync::Arc;
 
 const KILLS: usize = 5;

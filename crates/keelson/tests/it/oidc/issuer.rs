@@ -1,8 +1,8 @@
 //! An OpenID Connect issuer: an HTTPS server that publishes its keys and signs any claims.
 
-use crate::https_peer::HttpsPeer;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use keelson_testkit::https_peer::HttpsPeer;
 use p521::ecdsa::signature::Signer;
 use ring::rand::SystemRandom;
 use ring::signature::{
