@@ -55,6 +55,12 @@ const PEERS: &[Peer] = &[
         version: &["--version"],
     },
     Peer {
+        name: "sample-apiserver",
+        module: KUBERNETES,
+        package: "k8s.io/sample-apiserver",
+        version: &["--help"],
+    },
+    Peer {
         name: "helm4",
         module: HELM,
         package: "helm.sh/helm/v4/cmd/helm",

@@ -59,7 +59,7 @@ pub trait Stored {
         words: &[&str],
     ) -> Result<Vec<Object>, Failure>;
 
-    /// Returns whether a namespace is being deleted; `None` when it does not exist. Behavior not decode
+    /// Returns whether a namespace is being deleted; `None` when it does not exist. Does not decode
     /// it.
     fn is_terminating(&self, namespace: &str) -> Option<bool>;
 

@@ -6,7 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_aggregation::Probes;
 use keelson_auth::Permit;
-use keelson_kinds::api_services::{Available, is_local, local, set_available};
+use keelson_kinds::api_services::{
+    Available, CUSTOM_PRIORITIES, PRIORITIES, is_local, local, set_available,
+};
 use keelson_meta::{Failure, Object, Str, Value, value};
 use keelson_records::Entry;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
@@ -30,48 +32,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const HTTPS_PORT: i64 = 443;
 /// Time to wait for further changes, so that they are synced together.
 const BATCH_TIME: Duration = Duration::from_millis(20);
-/// Priorities of group versions of custom resources.
-const CUSTOM: (i64, i64) = (1000, 100);
-
-/// Group, version, priority of the group and of the version.
-const BUILT_IN: &[(&str, &str, i64, i64)] = &[
-    ("", "v1", 18000, 1),
-    ("admissionregistration.k8s.io", "v1", 16700, 15),
-    ("admissionregistration.k8s.io", "v1beta1", 16700, 12),
-    ("admissionregistration.k8s.io", "v1alpha1", 16700, 9),
-    ("apiextensions.k8s.io", "v1", 16700, 15),
-    ("apps", "v1", 17800, 15),
-    ("authentication.k8s.io", "v1", 17700, 15),
-    ("authorization.k8s.io", "v1", 17600, 15),
-    ("autoscaling", "v1", 17500, 15),
-    ("autoscaling", "v2", 17500, 30),
-    ("batch", "v1", 17400, 15),
-    ("certificates.k8s.io", "v1", 17300, 15),
-    ("certificates.k8s.io", "v1beta1", 17300, 9),
-    ("certificates.k8s.io", "v1alpha1", 17300, 1),
-    ("coordination.k8s.io", "v1", 16500, 15),
-    ("coordination.k8s.io", "v1beta1", 16500, 13),
-    ("coordination.k8s.io", "v1alpha2", 16500, 12),
-    ("discovery.k8s.io", "v1", 16200, 15),
-    ("events.k8s.io", "v1", 17750, 15),
-    ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
-    ("internal.apiserver.k8s.io", "v1alpha1", 16000, 9),
-    ("networking.k8s.io", "v1", 17200, 15),
-    ("networking.k8s.io", "v1beta1", 17200, 9),
-    ("node.k8s.io", "v1", 16300, 15),
-    ("policy", "v1", 17100, 15),
-    ("rbac.authorization.k8s.io", "v1", 17000, 15),
-    ("resource.k8s.io", "v1", 16200, 21),
-    ("resource.k8s.io", "v1beta2", 16200, 15),
-    ("resource.k8s.io", "v1beta1", 16200, 9),
-    ("resource.k8s.io", "v1alpha3", 16200, 1),
-    ("scheduling.k8s.io", "v1", 16600, 15),
-    ("scheduling.k8s.io", "v1alpha2", 16600, 2),
-    ("storage.k8s.io", "v1", 16800, 15),
-    ("storage.k8s.io", "v1beta1", 16800, 9),
-    ("storagemigration.k8s.io", "v1beta1", 15800, 9),
-];
-
 /// Returns the APIService of a group version that this server serves.
 fn local_service(group: &str, version: &str, priorities: (i64, i64), automanaged: &str) -> Value {
     let mut spec = keelson_meta::Map::new();
@@ -94,7 +54,7 @@ pub(crate) fn built_in(registry: &Registry) -> Vec<(Target, Value)> {
     let is_served = |group: &str, version: &str| {
         api.group(group).is_some_and(|group| group.version(version).is_some())
     };
-    let served = BUILT_IN.iter().filter(|(group, version, ..)| is_served(group, version));
+    let served = PRIORITIES.iter().filter(|(group, version, ..)| is_served(group, version));
     served
         .map(|&(group, version, group_priority, version_priority)| {
             let target = Target::of(&kind, "", &format!("{version}.{group}"));
@@ -135,9 +95,6 @@ pub async fn run(registry: Arc<Registry>, probes: Arc<Probes>) {
         tokio::time::sleep(BATCH_TIME).await;
     }
 }
-
-/// Versions with their priorities.
-type Prioritized = Vec<(i64, RemoteVersion)>;
 
 /// The definitions and APIServices, and a queue of APIServices to sync. The cost of a change does not
 /// depend on their number.
@@ -242,21 +199,21 @@ impl State {
 
     /// Returns the groups that other servers serve, in the order of their priority.
     fn remote_groups(&self) -> Vec<RemoteGroup> {
-        let mut groups: BTreeMap<&str, (i64, Prioritized)> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, (i64, Vec<RemoteVersion>)> = BTreeMap::new();
         for remote in self.remote.values() {
             let object = &remote.object;
             let number = |name| object.int_at(&["spec", name]).unwrap_or(0);
             let (priority, versions) = groups.entry(object.str_at(&["spec", "group"])).or_default();
             *priority = (*priority).max(number("groupPriorityMinimum"));
-            versions.push((number("versionPriority"), remote.version()));
+            versions.push(remote.version(number("versionPriority")));
         }
         let mut groups: Vec<RemoteGroup> = groups
             .into_iter()
             .map(|(name, (priority, mut versions))| {
-                versions.sort_by(|(a, one), (b, other)| {
-                    b.cmp(a).then_with(|| by_priority(&one.name, &other.name))
+                versions.sort_by(|one: &RemoteVersion, other| {
+                    let by_name = || by_priority(&one.name, &other.name);
+                    other.priority.cmp(&one.priority).then_with(by_name)
                 });
-                let versions = versions.into_iter().map(|(_, version)| version).collect();
                 RemoteGroup { name: Str::new(name), priority, versions }
             })
             .collect();
@@ -289,8 +246,8 @@ impl State {
         target: &Target,
     ) -> Result<(), Failure> {
         let expected = self.defined.get(&target.name);
-        let expected =
-            expected.map(|(group, version, _)| local_service(group, version, CUSTOM, "true"));
+        let expected = expected
+            .map(|(group, version, _)| local_service(group, version, CUSTOM_PRIORITIES, "true"));
         let Some(entry) = self.services.get(&target.name) else {
             return match expected {
                 Some(expected) => {
@@ -346,9 +303,10 @@ impl Remote {
         self.object = object;
     }
 
-    fn version(&self) -> RemoteVersion {
+    fn version(&self, priority: i64) -> RemoteVersion {
         RemoteVersion {
             name: Str::new(self.object.str_at(&["spec", "version"])),
+            priority,
             server: self.server.clone(),
             is_available: self.available.as_ref().is_some_and(|it| it.is_available),
             resources: self.resources.clone(),
@@ -365,9 +323,7 @@ impl Remote {
         let outcome = probes.outcome(&part("group"), &part("version"), &self.server);
         let Some(outcome) = outcome else { return };
         self.documents = outcome.documents;
-        if outcome.resources.is_some() {
-            self.resources = outcome.resources;
-        }
+        self.resources = outcome.resources;
         self.available = Some(match outcome.failure {
             None => Available {
                 is_available: true,

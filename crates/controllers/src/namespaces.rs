@@ -1,15 +1,17 @@
 //! The namespace controller: deletes the content of a terminating namespace, pods first
-//! (CVE-2024-7598), reports what remains in its conditions, and then removes its finalizer.
+//! (CVE-2024-7598), reports what remains in its conditions, and then removes its finalizer. What the servers
+//! behind this one have of it is deleted, too; while one does not say what it has, the namespace stays.
 
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::far_objects::FarObjects;
 use keelson_loops::metadata::Metadata;
 use keelson_loops::queue::Queue;
-use keelson_meta::{Failure, Object, Str, Value, value};
+use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value, value};
 use keelson_records::Entry;
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
-use keelson_resources::Kind;
-use std::collections::{BTreeMap, HashSet};
+use keelson_resources::{Kind, RemoteGroup};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -17,6 +19,8 @@ use tokio::time::Instant;
 /// Delay from the deletion of an object to the next sync of its namespace: deletions come in
 /// bursts.
 const DELETION_DELAY: Duration = Duration::from_millis(50);
+/// Time until a namespace is synced again when a server behind this one does not say what it has.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between syncs of a namespace whose content remains.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -41,6 +45,8 @@ struct Content {
     finalizers: BTreeMap<Str, usize>,
     /// Errors of deletions.
     errors: Vec<Failure>,
+    /// Group versions whose servers do not say what they have.
+    stale: BTreeSet<String>,
 }
 
 impl ControlLoop for Namespaces {
@@ -99,6 +105,9 @@ impl ControlLoop for Namespaces {
         if let Some(error) = content.errors.into_iter().next() {
             return Err(error);
         }
+        if !content.stale.is_empty() {
+            return Ok(Some(DISCOVERY_INTERVAL));
+        }
         if !content.objects.is_empty() {
             return Ok(Some(RESYNC_INTERVAL));
         }
@@ -119,10 +128,53 @@ impl Namespaces {
         for kind in kinds {
             self.delete_kind(&kind, namespace, &mut content).await;
             if is_pods(&kind) && !(content.objects.is_empty() && content.errors.is_empty()) {
-                break;
+                return content;
+            }
+        }
+        let groups = self.client.registry.remote_groups();
+        for (objects, verbs) in far_objects(&groups, namespace, &mut content.stale) {
+            if let Err(error) = self.delete_far(&objects, &verbs, &mut content).await {
+                content.errors.push(error);
             }
         }
         content
+    }
+
+    /// Deletes objects of another server.
+    async fn delete_far(
+        &self,
+        objects: &FarObjects,
+        verbs: &[Str],
+        content: &mut Content,
+    ) -> Result<(), Failure> {
+        let has = |verb: &str| verbs.iter().any(|known| known == verb);
+        if has("deletecollection") {
+            self.client.delete_all_far(objects).await?;
+        }
+        if !has("list") {
+            return Ok(());
+        }
+        let mut left = self.client.list_far(objects).await?;
+        if !has("deletecollection") {
+            for object in left.array_at(&["items"]) {
+                let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
+                self.client.delete_far(objects, name).await?;
+            }
+            left = self.client.list_far(objects).await?;
+        }
+        let left = left.array_at(&["items"]);
+        if left.is_empty() {
+            return Ok(());
+        }
+        let name = format!("{}.{}", objects.gvr.resource, objects.gvr.group);
+        *content.objects.entry(name).or_default() += left.len();
+        for object in left {
+            let finalizers = object.array_at(&["metadata", "finalizers"]);
+            for finalizer in finalizers.iter().filter_map(Value::as_str) {
+                *content.finalizers.entry(finalizer.into()).or_default() += 1;
+            }
+        }
+        Ok(())
     }
 
     async fn delete_kind(&self, kind: &Arc<Kind>, namespace: &str, content: &mut Content) {
@@ -170,6 +222,44 @@ impl Namespaces {
     }
 }
 
+/// Returns the objects that servers behind this one can delete in a namespace, with their verbs: of each resource
+/// those of the preferred version. Adds the group versions whose servers do not say what they have.
+fn far_objects(
+    groups: &[RemoteGroup],
+    namespace: &str,
+    stale: &mut BTreeSet<String>,
+) -> Vec<(FarObjects, Vec<Str>)> {
+    let mut found = vec![];
+    for group in groups {
+        let mut seen: HashSet<&str> = HashSet::new();
+        for version in &group.versions {
+            let Some(resources) = version.resources.as_ref().filter(|_| version.is_available)
+            else {
+                stale.insert(format!("{}/{}", group.name, version.name));
+                continue;
+            };
+            for resource in resources.as_array().unwrap_or_default() {
+                let name = resource.str_at(&["resource"]).unwrap_or_default();
+                let verbs = resource.array_at(&["verbs"]).iter().filter_map(Value::as_str);
+                let verbs: Vec<Str> = verbs.map(Str::new).collect();
+                let is_namespaced = resource.str_at(&["scope"]) == Some("Namespaced");
+                let is_deleted = verbs.iter().any(|verb| verb == "delete");
+                if is_namespaced && is_deleted && seen.insert(name) {
+                    let gvr = GroupVersionResource::new(
+                        group.name.clone(),
+                        version.name.clone(),
+                        Str::new(name),
+                    );
+                    let namespace = Str::new(namespace);
+                    let server = version.server.clone();
+                    found.push((FarObjects { server, gvr, namespace }, verbs));
+                }
+            }
+        }
+    }
+    found
+}
+
 fn is_namespaces(kind: &Kind) -> bool {
     kind.gvr.group.is_empty() && kind.gvr.resource == "namespaces"
 }
@@ -187,7 +277,7 @@ type Condition = (&'static str, bool, &'static str, String);
 
 /// Returns the conditions for this content, in the order of kube-controller-manager.
 fn conditions(content: &Content) -> [Condition; 5] {
-    let discovery = "All resources successfully discovered".to_owned();
+    let discovery = discovery_condition(&content.stale);
     let parsing = "All legacy kube types successfully parsed".to_owned();
     let deletion = if content.errors.is_empty() {
         let message = "All content successfully deleted, may be waiting on finalization".to_owned();
@@ -226,12 +316,29 @@ fn conditions(content: &Content) -> [Condition; 5] {
         (true, "SomeFinalizersRemain", message)
     };
     [
-        ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", discovery),
+        ("NamespaceDeletionDiscoveryFailure", discovery.0, discovery.1, discovery.2),
         ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", parsing),
         ("NamespaceDeletionContentFailure", deletion.0, deletion.1, deletion.2),
         ("NamespaceContentRemaining", remaining.0, remaining.1, remaining.2),
         ("NamespaceFinalizersRemaining", finalizers.0, finalizers.1, finalizers.2),
     ]
+}
+
+/// Says whose servers do not say what they have, in the words of client-go.
+fn discovery_condition(stale: &BTreeSet<String>) -> (bool, &'static str, String) {
+    if stale.is_empty() {
+        let message = "All resources successfully discovered".to_owned();
+        return (false, "ResourcesDiscovered", message);
+    }
+    let one = |version: &String| format!("{version}: stale GroupVersion discovery: {version}");
+    let all: Vec<String> = stale.iter().map(one).collect();
+    let message = format!(
+        "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server \
+         APIs: {}",
+        stale.len(),
+        all.join(", ")
+    );
+    (true, "DiscoveryFailed", message)
 }
 
 /// Sets the conditions of a namespace. Returns whether one has changed.

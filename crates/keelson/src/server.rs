@@ -17,7 +17,7 @@ use crate::{election, encryption, event_ttl, files, playground, simulation_admin
 use arc_swap::ArcSwap;
 use keelson_admission::dynamic_plug_ins;
 use keelson_admission::webhooks::ConversionWebhooks;
-use keelson_aggregation::{Probes, ServiceResolver};
+use keelson_aggregation::{Identities, Probes, ServiceResolver};
 use keelson_audit::Audit;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
@@ -249,7 +249,9 @@ impl Builder {
         let files = self.far_side.proxy_client_certificate.as_ref();
         let aggregator = start_aggregator(files, interval, loops)?;
         let shown = aggregator.clone();
-        let probes = Probes::new(egress.clone(), Arc::new(move || Option::clone(&shown.load())));
+        let identities: Identities = Arc::new(move || Option::clone(&shown.load()));
+        registry.set_remote_calls(keelson_aggregation::calls(egress.clone(), identities.clone()));
+        let probes = Probes::new(egress.clone(), identities);
         let registry = registry.clone();
         loops.run("api-services", move || api_services::run(registry.clone(), probes.clone()));
         Ok(FarSide { egress: egress.clone(), kubelets, aggregator })

@@ -23,6 +23,60 @@ const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1000;
 const STATUSES: &[&str] = &["True", "False", "Unknown"];
 
+/// The APIServices of this server's own group versions: group, version, priority of the group and of the version.
+pub const PRIORITIES: &[(&str, &str, i64, i64)] = &[
+    ("", "v1", 18000, 1),
+    ("admissionregistration.k8s.io", "v1", 16700, 15),
+    ("admissionregistration.k8s.io", "v1beta1", 16700, 12),
+    ("admissionregistration.k8s.io", "v1alpha1", 16700, 9),
+    ("apiextensions.k8s.io", "v1", 16700, 15),
+    ("apps", "v1", 17800, 15),
+    ("authentication.k8s.io", "v1", 17700, 15),
+    ("authorization.k8s.io", "v1", 17600, 15),
+    ("autoscaling", "v1", 17500, 15),
+    ("autoscaling", "v2", 17500, 30),
+    ("batch", "v1", 17400, 15),
+    ("certificates.k8s.io", "v1", 17300, 15),
+    ("certificates.k8s.io", "v1beta1", 17300, 9),
+    ("certificates.k8s.io", "v1alpha1", 17300, 1),
+    ("coordination.k8s.io", "v1", 16500, 15),
+    ("coordination.k8s.io", "v1beta1", 16500, 13),
+    ("coordination.k8s.io", "v1alpha2", 16500, 12),
+    ("discovery.k8s.io", "v1", 16200, 15),
+    ("events.k8s.io", "v1", 17750, 15),
+    ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
+    ("internal.apiserver.k8s.io", "v1alpha1", 16000, 9),
+    ("networking.k8s.io", "v1", 17200, 15),
+    ("networking.k8s.io", "v1beta1", 17200, 9),
+    ("node.k8s.io", "v1", 16300, 15),
+    ("policy", "v1", 17100, 15),
+    ("rbac.authorization.k8s.io", "v1", 17000, 15),
+    ("resource.k8s.io", "v1", 16200, 21),
+    ("resource.k8s.io", "v1beta2", 16200, 15),
+    ("resource.k8s.io", "v1beta1", 16200, 9),
+    ("resource.k8s.io", "v1alpha3", 16200, 1),
+    ("scheduling.k8s.io", "v1", 16600, 15),
+    ("scheduling.k8s.io", "v1alpha2", 16600, 2),
+    ("storage.k8s.io", "v1", 16800, 15),
+    ("storage.k8s.io", "v1beta1", 16800, 9),
+    ("storagemigration.k8s.io", "v1beta1", 15800, 9),
+];
+
+/// The priorities of group versions of custom resources: of the group and of the version.
+pub const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
+
+/// The aggregator's own group comes before all others.
+const AGGREGATOR: (&str, i64) = ("apiregistration.k8s.io", 20_001);
+
+/// Returns the priorities of a group version that this server serves itself: of the group and of the version.
+pub fn priorities(group: &str, version: &str) -> (i64, i64) {
+    if group == AGGREGATOR.0 {
+        return (AGGREGATOR.1, 0);
+    }
+    let row = PRIORITIES.iter().find(|row| row.0 == group && row.1 == version);
+    row.map_or(CUSTOM_PRIORITIES, |row| (row.2, row.3))
+}
+
 /// APIServices.
 pub(super) const fn api_service(base: Strategy) -> Strategy {
     Strategy {

@@ -86,6 +86,11 @@ impl Client {
         Client { field_manager, ..self }
     }
 
+    /// Returns the user as whom the client acts.
+    pub(crate) fn user(&self) -> &User {
+        &self.user
+    }
+
     /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.registry.clock.now()

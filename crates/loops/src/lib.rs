@@ -9,6 +9,7 @@ pub mod client;
 pub mod control_loop;
 mod controller;
 pub mod events;
+pub mod far_objects;
 pub mod go_text;
 pub mod int_or_percent;
 pub mod metadata;

@@ -6,6 +6,7 @@ mod objects_reader;
 
 use crate::clock::{Clock, store_time};
 use crate::metrics::Metrics;
+use crate::remote_calls::{RemoteAnswer, RemoteCall, RemoteCaller, RemoteCalls};
 use crate::target::Target;
 use crate::write_failure::WriteFailure;
 use arc_swap::{ArcSwap, Guard};
@@ -137,6 +138,7 @@ pub struct Registry {
     api_changes: Mutex<ApiChanges>,
     open_api_index: OpenApiIndexCache,
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
+    remote_caller: RemoteCaller,
     /// The number of the last change of the API table.
     api_number: watch::Sender<u64>,
 }
@@ -182,6 +184,7 @@ impl Registry {
             api_changes: Mutex::default(),
             open_api_index: OpenApiIndexCache::default(),
             remote_groups: ArcSwap::default(),
+            remote_caller: RemoteCaller::default(),
             api_number: watch::Sender::new(0),
         });
         registry.find_foreign_records();
@@ -303,6 +306,16 @@ impl Registry {
         if **self.remote_groups.load() != groups {
             self.remote_groups.store(Arc::new(groups));
         }
+    }
+
+    /// Sets how control loops reach the servers behind this one.
+    pub fn set_remote_calls(&self, calls: RemoteCalls) {
+        self.remote_caller.set(calls);
+    }
+
+    /// Sends the request of a control loop to a server behind this one.
+    pub async fn call_remote(&self, call: RemoteCall) -> RemoteAnswer {
+        self.remote_caller.call(call).await
     }
 
     /// Whether the catalogue has the group, served or not.

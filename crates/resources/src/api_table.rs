@@ -7,6 +7,7 @@
 use crate::kind::Kind;
 pub use crate::kind::Source;
 use crate::schema_text::SchemaText;
+use bytes::Bytes;
 use keelson_meta::{GroupVersionKind, Str, Value};
 use keelson_records::{HasSortKey, SortKey, Tree};
 use keelson_schema::Schema;
@@ -61,18 +62,33 @@ pub struct RemoteGroup {
 }
 
 /// A version of a group that another server serves.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct RemoteVersion {
     /// `v1`.
     pub name: Str,
+    /// The `versionPriority` of its APIService.
+    pub priority: i64,
     /// The server.
     pub server: Arc<RemoteServer>,
     /// Whether requests are passed on to it.
     pub is_available: bool,
-    /// What it serves, in the form of aggregated discovery; `None` before it has said so.
+    /// What it serves, in the form of aggregated discovery; `None` if it does not say so now.
     pub resources: Option<Arc<Value>>,
     /// Its OpenAPI documents.
     pub documents: Arc<RemoteDocuments>,
+}
+
+impl PartialEq for RemoteVersion {
+    /// What the server says is compared by its place, because it can be long: it has another when it changes.
+    fn eq(&self, other: &RemoteVersion) -> bool {
+        let place = |of: &RemoteVersion| of.resources.as_ref().map(Arc::as_ptr);
+        self.name == other.name
+            && self.priority == other.priority
+            && self.server == other.server
+            && self.is_available == other.is_available
+            && place(self) == place(other)
+            && Arc::ptr_eq(&self.documents, &other.documents)
+    }
 }
 
 /// What another server's OpenAPI documents say of a group version; empty before they are known, and for servers
@@ -81,14 +97,25 @@ pub struct RemoteVersion {
 pub struct RemoteDocuments {
     /// Path and query of the v3 document at that server.
     pub v3_url: Option<Str>,
+    /// The v3 document of a server that has v2 only.
+    pub converted: Option<ConvertedDocument>,
     /// Its part of the v2 document.
     pub v2: RemoteSpec,
     /// Changes with `v2`.
     pub v2_hash: Str,
 }
 
-/// A server that an APIService names.
+/// A v3 document that is made of a v2 document.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvertedDocument {
+    /// JSON.
+    pub text: Bytes,
+    /// Its hash, in hexadecimal digits.
+    pub hash: Str,
+}
+
+/// A server that an APIService names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteServer {
     /// The namespace of its service.
     pub namespace: Str,

@@ -11,6 +11,7 @@ mod attached;
 mod built_in;
 mod cel_rules;
 mod etcd_codec;
+mod group_order;
 mod kind;
 mod open_api;
 mod open_api_index;
@@ -22,12 +23,14 @@ mod stored_resources;
 
 pub use api_changes::ApiChanges;
 pub use api_table::{
-    ApiTable, Endpoint, RemoteDocuments, RemoteGroup, RemoteServer, RemoteVersion,
+    ApiTable, ConvertedDocument, Endpoint, RemoteDocuments, RemoteGroup, RemoteServer,
+    RemoteVersion,
 };
 pub use attached::Attached;
 pub use built_in::{Served, built_in, built_in_kinds, storage_version_hash, stored_gvk};
 pub use cel_rules::CelRules;
 pub use etcd_codec::{EncodeError, EtcdCodec};
+pub use group_order::{ListedGroup, ListedVersion, listed_group, listed_groups};
 pub use kind::{Kind, VersionChecks};
 pub use open_api_index::{OpenApiIndex, OpenApiIndexCache};
 pub use record_checker::{OtherRecord, RecordChecker};

@@ -4,6 +4,7 @@
 //! Documents are built on each call and not cached; callers should keep the bytes. Building one
 //! takes milliseconds and some megabytes of memory.
 
+mod converted;
 mod custom;
 mod custom_paths;
 mod descriptions;
@@ -21,6 +22,7 @@ mod v3;
 
 use crate::catalogue::{Catalogue, Group, Version};
 use crate::json::{self, write_string, write_value};
+pub use converted::v3_of_v2;
 pub use custom::{CustomResource, CustomVersion};
 pub(crate) use descriptions::{Descriptions, UNPACKED_BYTES};
 use facts::Facts;
@@ -134,14 +136,14 @@ impl<'a> OpenApi<'a> {
     }
 
     /// Adds documents of other servers to the index: paths with their URLs. Paths that are there are kept.
-    pub fn v3_index_with<'u>(
+    pub fn v3_index_with(
         index: &[u8],
-        documents: impl IntoIterator<Item = (String, &'u str)>,
+        documents: impl IntoIterator<Item = (String, String)>,
     ) -> Vec<u8> {
         let mut index = json::parse(index).map(|parsed| parsed.value).unwrap_or_default();
         if let Some(paths) = index.as_object_mut().map(|index| index.object_at("paths")) {
             for (path, url) in documents {
-                let url = || object([("serverRelativeURL", text(url.to_owned()))]);
+                let url = || object([("serverRelativeURL", text(url))]);
                 paths.entry_or(&path, url);
             }
             paths.sort();

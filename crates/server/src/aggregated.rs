@@ -9,6 +9,7 @@ use keelson_registry::Registry;
 use keelson_resources::api_table::{
     ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion, Source,
 };
+use keelson_resources::{ListedGroup, ListedVersion, listed_groups};
 use keelson_schema::catalogue::{Catalogue, Resource};
 use keelson_schema::json;
 use keelson_schema::openapi::OpenApi;
@@ -107,16 +108,20 @@ pub(crate) fn encoded(text: Vec<u8>, encoding: Encoding) -> Result<Bytes, Failur
 
 impl CachedDocument {
     fn text(&self, api: &ApiTable, core: bool) -> Vec<u8> {
-        let remote = self
-            .remote
-            .iter()
-            .filter(|remote| !core && api.group(&remote.name).is_none())
-            .map(|remote| text_of(&remote_value(remote)));
-        let own = groups_of(api, core).map(|group| match self.groups.get(&group.name) {
+        let own = |group: &ApiGroup| match self.groups.get(&group.name) {
             Some(text) => text.clone(),
             None => text_of(&group_value(group)),
-        });
-        let groups: Vec<Bytes> = own.chain(remote).collect();
+        };
+        let groups: Vec<Bytes> = match core {
+            true => groups_of(api, core).map(own).collect(),
+            false => listed_groups(api, &self.remote)
+                .iter()
+                .map(|group| match group.own {
+                    Some(group) => own(group),
+                    None => text_of(&listed_value(group)),
+                })
+                .collect(),
+        };
         [HEAD, &groups.join(&b","[..]), TAIL].concat()
     }
 }
@@ -136,20 +141,33 @@ fn groups_of(api: &ApiTable, core: bool) -> impl Iterator<Item = &ApiGroup> {
     api.groups().filter(move |group| group.name.is_empty() == core)
 }
 
-/// A group that an APIService delegates to another server.
-fn remote_value(remote: &RemoteGroup) -> Value {
-    let version = |version: &RemoteVersion| {
-        let mut out = Map::new();
-        out.insert("version", version.name.clone());
-        if let Some(resources) = &version.resources {
-            out.insert("resources", (**resources).clone());
-        }
-        let is_current = version.is_available && version.resources.is_some();
-        out.insert("freshness", if is_current { "Current" } else { "Stale" });
-        Value::Object(out)
+/// A group some of whose versions other servers serve.
+fn listed_value(group: &ListedGroup<'_>) -> Value {
+    let version = |version: &ListedVersion<'_>| match version {
+        ListedVersion::Own(version) => own_version(version),
+        ListedVersion::Remote(version) => remote_version(version),
     };
-    let versions: Vec<Value> = remote.versions.iter().map(version).collect();
-    value!({"metadata": {"name": (remote.name.clone())}, "versions": (versions)})
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    value!({"metadata": {"name": (group.name.clone())}, "versions": (versions)})
+}
+
+/// A version of another server. Without an answer of the server it is stale, and has nothing.
+fn remote_version(version: &RemoteVersion) -> Value {
+    let mut out = Map::new();
+    out.insert("version", version.name.clone());
+    let known = version.resources.as_ref().filter(|_| version.is_available);
+    if let Some(resources) = known.filter(|resources| !resources.is_empty()) {
+        out.insert("resources", (**resources).clone());
+    }
+    out.insert("freshness", if known.is_some() { "Current" } else { "Stale" });
+    Value::Object(out)
+}
+
+fn own_version(version: &ApiVersion) -> Value {
+    let resources =
+        version.endpoints().map(|found| aggregated_resource(&found.facts, found.source));
+    let resources: Vec<Value> = resources.collect();
+    value!({"version": (version.name.clone()), "resources": (resources), "freshness": "Current"})
 }
 
 fn group_value(group: &ApiGroup) -> Value {
@@ -157,15 +175,7 @@ fn group_value(group: &ApiGroup) -> Value {
     if !group.name.is_empty() {
         metadata.insert("name", group.name.clone());
     }
-    let version = |version: &ApiVersion| {
-        let resources =
-            version.endpoints().map(|found| aggregated_resource(&found.facts, found.source));
-        let resources: Vec<Value> = resources.collect();
-        value!({
-            "version": (version.name.clone()), "resources": (resources), "freshness": "Current"
-        })
-    };
-    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    let versions: Vec<Value> = group.versions.iter().map(own_version).collect();
     value!({"metadata": (metadata), "versions": (versions)})
 }
 

@@ -3,7 +3,7 @@
 use keelson_meta::{Map, Str, Value, value};
 use keelson_registry::Registry;
 use keelson_resources::api_table::{ApiGroup, ApiVersion, Endpoint, Source};
-use keelson_resources::{RemoteGroup, storage_version_hash};
+use keelson_resources::{ListedGroup, listed_group, listed_groups, storage_version_hash};
 
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -21,56 +21,41 @@ pub(crate) fn core_versions(address: &str) -> Value {
     })
 }
 
-fn legacy_group(group: &ApiGroup, typed: bool) -> Value {
-    let versions: Vec<(&str, &str)> =
-        group.versions.iter().map(|version| (group.name.as_str(), version.name.as_str())).collect();
-    written_group(&group.name, &versions, typed)
-}
-
-fn written_group(name: &Str, versions: &[(&str, &str)], typed: bool) -> Value {
-    let entry = |(group, version): &(&str, &str)| value!({"groupVersion": (group_version(group, version)), "version": (Str::new(version))});
+fn legacy_group(group: &ListedGroup<'_>, typed: bool) -> Value {
+    let entry = |version: &Str| {
+        let group_version = group_version(group.name, version);
+        value!({"groupVersion": (group_version), "version": (version.clone())})
+    };
     let mut out = Map::new();
     if typed {
         out.insert("kind", "APIGroup");
         out.insert("apiVersion", "v1");
     }
-    out.insert("name", name.clone());
-    out.insert("versions", versions.iter().map(entry).collect::<Vec<_>>());
-    if let Some(first) = versions.first() {
-        out.insert("preferredVersion", entry(first));
+    out.insert("name", group.name.clone());
+    let versions: Vec<Value> = group.versions.iter().map(|version| entry(version.name())).collect();
+    let preferred = versions.first().cloned();
+    out.insert("versions", versions);
+    if let Some(preferred) = preferred {
+        out.insert("preferredVersion", preferred);
     }
     Value::Object(out)
-}
-
-/// A group that an APIService delegates to another server.
-fn remote_group(group: &RemoteGroup, typed: bool) -> Value {
-    let versions: Vec<(&str, &str)> =
-        group.versions.iter().map(|version| (group.name.as_str(), version.name.as_str())).collect();
-    written_group(&group.name, &versions, typed)
 }
 
 /// `/apis`.
 pub(crate) fn groups(registry: &Registry) -> Value {
     let api = registry.api();
-    let mut groups: Vec<Value> = api
-        .groups()
-        .filter(|group| !group.name.is_empty())
-        .map(|group| legacy_group(group, false))
-        .collect();
     let remote = registry.remote_groups();
-    let others = remote.iter().filter(|remote| api.group(&remote.name).is_none());
-    groups.extend(others.map(|remote| remote_group(remote, false)));
+    let groups = listed_groups(&api, &remote);
+    let groups: Vec<Value> = groups.iter().map(|group| legacy_group(group, false)).collect();
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": (groups)})
 }
 
 /// `/apis/GROUP`.
 pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
     let api = registry.api();
-    if let Some(group) = api.group(name) {
-        return (!group.name.is_empty()).then(|| legacy_group(group, true));
-    }
     let remote = registry.remote_groups();
-    remote.iter().find(|remote| remote.name == name).map(|remote| remote_group(remote, true))
+    let group = listed_group(&api, &remote, name).filter(|group| !group.name.is_empty())?;
+    Some(legacy_group(&group, true))
 }
 
 /// Whether a group version has built-in resources.

@@ -8,7 +8,7 @@ use crate::respond::{self, Reply};
 use bytes::Bytes;
 use http::header;
 use keelson_meta::Failure;
-use keelson_resources::{RemoteGroup, RemoteVersion};
+use keelson_resources::{ConvertedDocument, RemoteGroup, RemoteVersion};
 use keelson_schema::openapi::{OpenApi, RemoteSpec};
 use std::sync::Arc;
 
@@ -67,10 +67,13 @@ async fn v2(app: &Arc<App>, head: &RequestHead) -> Reply {
 fn v3_index(app: &App, head: &RequestHead) -> Reply {
     let mut index = app.registry.open_api_index();
     let remote = app.registry.remote_groups();
-    let documents: Vec<(String, &str)> = remote_versions(&remote)
+    let documents: Vec<(String, String)> = remote_versions(&remote)
         .filter_map(|(group, version)| {
-            let url = version.documents.v3_url.as_ref()?;
-            Some((format!("apis/{}/{}", group.name, version.name), url.as_str()))
+            let path = format!("apis/{}/{}", group.name, version.name);
+            let documents = &version.documents;
+            let own = documents.converted.as_ref().map(|converted| url_of(&path, &converted.hash));
+            let url = documents.v3_url.as_ref().map(|url| url.to_string()).or(own)?;
+            Some((path, url))
         })
         .collect();
     if !documents.is_empty() {
@@ -85,7 +88,10 @@ async fn v3(app: &Arc<App>, head: &RequestHead, path: &[&str]) -> Result<Reply, 
     if let ["apis", group, version] = path
         && let Some(remote) = app.registry.remote_version(group, version)
     {
-        return behind::document(app, head, &remote).await;
+        return match &remote.documents.converted {
+            Some(document) => Ok(converted(head, &path.join("/"), document)),
+            None => behind::document(app, head, &remote).await,
+        };
     }
     let accept = head.header(header::ACCEPT).unwrap_or_default();
     if !accepts(accept, &["application/json", V3_PROTOBUF]) {
@@ -98,12 +104,7 @@ async fn v3(app: &Arc<App>, head: &RequestHead, path: &[&str]) -> Result<Reply, 
     let hash = api.documents_of(catalogue, &group, |documents| documents.v3_hash(&path));
     let named = head.query.get("hash");
     if named.is_some_and(|named| named != hash) {
-        let mut reply = respond::with_body(301, "application/json", Body::empty());
-        let location = format!("/openapi/v3/{path}?hash={hash}");
-        if let Ok(location) = http::HeaderValue::from_str(&location) {
-            reply.headers_mut().insert(header::LOCATION, location);
-        }
-        return Ok(reply);
+        return Ok(moved(&path, &hash));
     }
     let name = format!("{path} {hash}");
     let shared = app.clone();
@@ -121,6 +122,36 @@ async fn v3(app: &Arc<App>, head: &RequestHead, path: &[&str]) -> Result<Reply, 
             Ok(reply)
         }
     }
+}
+
+/// Responds with the v3 document that is made for a server that has v2 only.
+fn converted(head: &RequestHead, path: &str, document: &ConvertedDocument) -> Reply {
+    let accept = head.header(header::ACCEPT).unwrap_or_default();
+    if !accepts(accept, &["application/json", V3_PROTOBUF]) {
+        return not_acceptable();
+    }
+    let named = head.query.get("hash");
+    match named.is_some_and(|named| *named != *document.hash) {
+        true => moved(path, &document.hash),
+        false => {
+            let text = document.text.clone();
+            tagged(head, text, "application/json", &document.hash, named.is_some())
+        }
+    }
+}
+
+/// Returns the URL of the v3 document of a path.
+fn url_of(path: &str, hash: &str) -> String {
+    format!("/openapi/v3/{path}?hash={hash}")
+}
+
+/// Sends a client that names an old hash to the document as it is now.
+fn moved(path: &str, hash: &str) -> Reply {
+    let mut reply = respond::with_body(301, "application/json", Body::empty());
+    if let Ok(location) = http::HeaderValue::from_str(&url_of(path, hash)) {
+        reply.headers_mut().insert(header::LOCATION, location);
+    }
+    reply
 }
 
 /// Returns whether the v2 document is sent as protobuf, or `None` if no supported encoding is accepted.

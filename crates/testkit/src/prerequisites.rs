@@ -52,6 +52,11 @@ pub const CONTROLLERS: Prerequisite = Prerequisite {
 /// The server that Keelson is compared with.
 pub const API_SERVER: Prerequisite =
     Prerequisite { name: "kube-apiserver", needs: "Go 1.26 or KEELSON_REFERENCE_BIN" };
+/// A server behind another one.
+pub const SAMPLE_APISERVER: Prerequisite = Prerequisite {
+    name: "sample-apiserver",
+    needs: "sample-apiserver: Go 1.26 or KEELSON_REFERENCE_BIN",
+};
 /// Helm 4.
 pub const HELM: Prerequisite =
     Prerequisite { name: "helm4", needs: "Helm 4: Go 1.26 or KEELSON_REFERENCE_BIN" };

@@ -1,26 +1,47 @@
 //! Servers behind this one: a second server serves the group of an APIService.
 
+mod discovery;
+pub mod open_api;
+pub mod scripted;
+
 use crate::certificates::client_files;
 use crate::front_proxy;
-use crate::http::{Client, Server, without_controllers};
+use crate::http::{Client, POLL_TIMEOUT, Response, Server, without_controllers};
+use keelson::Builder;
 use keelson_testkit::api::Api;
 use serde_json::{Value, json};
+use std::time::Instant;
 use tempfile::TempDir;
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const THINGS: &str = "/apis/behind.example/v1/namespaces/default/things";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const AGGREGATED: &str =
     "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList\r\n";
+
+/// Makes the service `behind`, which leads to this host.
+pub fn external_service(client: &Client) {
+    let service = json!({"metadata": {"name": "behind"}, "spec": {
+        "type": "ExternalName", "externalName": "localhost"}});
+    let created = client.post("/api/v1/namespaces/default/services", &service);
+    assert_eq!(created.status, 201);
+}
 
 /// Two servers: `front` passes requests for `behind.example/v1` on to `behind`.
 struct World {
     front: Server,
     behind: Server,
+    /// A client of `behind`.
+    far: Api,
     _dir: TempDir,
 }
 
 impl World {
     fn start() -> World {
+        World::start_with(without_controllers())
+    }
+
+    fn start_with(front: Builder) -> World {
         let dir = tempfile::tempdir().expect("a folder");
         let (authority, certificate) = client_files(dir.path(), "aggregator");
         let mut builder = without_controllers().token("t", "admin");
@@ -38,17 +59,12 @@ impl World {
                     "schema": {"openAPIV3Schema": {"type": "object",
                         "x-kubernetes-preserve-unknown-fields": true}}}]}
         });
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        assert_eq!(api.post(path, &definition).expect("an answer").code, 201);
-        let mut builder = without_controllers();
-        builder.far_side.proxy_client_certificate = Some(certificate);
-        let front = Server::start_plain(builder);
-        let world = World { front, behind, _dir: dir };
+        assert_eq!(api.post(DEFINITIONS, &definition).expect("an answer").code, 201);
+        let front = front.with(|front| front.far_side.proxy_client_certificate = Some(certificate));
+        let front = Server::start_plain(front);
+        let world = World { front, behind, far: api, _dir: dir };
         let client = world.front.client();
-        let service = json!({"metadata": {"name": "behind"}, "spec": {
-            "type": "ExternalName", "externalName": "localhost"}});
-        let created = client.post("/api/v1/namespaces/default/services", &service);
-        assert_eq!(created.status, 201);
+        external_service(&client);
         let port = world.behind.keelson.address().port();
         let registered = json!({"metadata": {"name": "v1.behind.example"}, "spec": {
             "group": "behind.example", "version": "v1", "groupPriorityMinimum": 100,
@@ -161,8 +177,7 @@ fn discovery_says_what_the_server_behind_serves() {
     client.poll(THINGS, |answer| answer.status == 503 && answer.body == "service unavailable\n");
     let answer = client.send_bytes("GET /apis", AGGREGATED, b"");
     let version = group(&answer.body).expect("the group")["versions"][0].clone();
-    assert_eq!(version["freshness"], "Stale");
-    assert_eq!(version["resources"][0]["resource"], "things");
+    assert_eq!(version, json!({"version": "v1", "freshness": "Stale"}));
     world.front.stop();
 }
 
@@ -195,4 +210,65 @@ fn open_api_documents_describe_what_the_server_behind_serves() {
     assert!(client.get("/openapi/v2").body["paths"][LIST].is_null());
     assert_eq!(client.get(&format!("/openapi/v3/{V3}")).status, 404);
     world.stop();
+}
+
+/// Returns whether aggregated discovery says that the group is up to date.
+fn is_current(client: &Client) -> bool {
+    let answer = client.send_bytes("GET /apis", AGGREGATED, b"");
+    let mut items = answer.body["items"].as_array().into_iter().flatten();
+    let group = items.find(|item| item["metadata"]["name"] == "behind.example");
+    group.is_some_and(|group| group["versions"][0]["freshness"] == "Current")
+}
+
+fn wait_for(client: &Client, holds: impl Fn(&Client) -> bool) {
+    let deadline = Instant::now() + POLL_TIMEOUT;
+    while !holds(client) {
+        assert!(Instant::now() < deadline, "{}", client.get("/apis").body);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_content_of_a_namespace_at_the_server_behind_goes_with_it() {
+    let controllers = vec!["namespace-controller".to_owned()];
+    let front = without_controllers();
+    let world = World::start_with(front.with(|front| front.controllers.selected = controllers));
+    let client = world.client();
+    wait_for(&client, is_current);
+    let things = |namespace: &str| format!("/apis/behind.example/v1/namespaces/{namespace}/things");
+    for namespace in ["one", "two"] {
+        let object = json!({"metadata": {"name": namespace}});
+        assert_eq!(client.post("/api/v1/namespaces", &object).status, 201);
+        let far = world.far.post("/api/v1/namespaces", &object).expect("an answer");
+        assert_eq!(far.code, 201, "{}", far.body);
+        let thing = json!({"apiVersion": "behind.example/v1", "kind": "Thing",
+            "metadata": {"name": "a"}});
+        assert_eq!(client.post(&things(namespace), &thing).status, 201);
+    }
+    let names = |namespace: &str| {
+        let list = world.far.get(&things(namespace)).expect("an answer").body;
+        list["items"].as_array().map(Vec::len)
+    };
+    assert_eq!(client.delete("/api/v1/namespaces/one").status, 200);
+    client.poll("/api/v1/namespaces/one", |answer| answer.status == 404);
+    assert_eq!((names("one"), names("two")), (Some(0), Some(1)));
+    // What a server that is gone has of a namespace is not known: the namespace stays, and says why.
+    world.behind.stop();
+    wait_for(&client, |client| !is_current(client));
+    assert_eq!(client.delete("/api/v1/namespaces/two").status, 200);
+    let conditions = |answer: &Response| answer.body["status"]["conditions"][0].clone();
+    let stays = client
+        .poll("/api/v1/namespaces/two", |answer| conditions(answer)["reason"] == "DiscoveryFailed");
+    let condition = conditions(&stays);
+    assert_eq!(condition["type"], "NamespaceDeletionDiscoveryFailure");
+    assert_eq!(condition["status"], "True");
+    assert_eq!(
+        condition["message"],
+        "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server \
+         APIs: behind.example/v1: stale GroupVersion discovery: behind.example/v1"
+    );
+    // Without the APIService nothing is waited for.
+    client.delete(&format!("{SERVICES}/v1.behind.example"));
+    client.poll("/api/v1/namespaces/two", |answer| answer.status == 404);
+    world.front.stop();
 }

@@ -1,16 +1,21 @@
 //! Users in headers of an authenticating proxy.
 
-use crate::certificates::{HOUR, Stream, authority, client, connect, wait_for};
-use crate::http::Server;
+use crate::certificates::{HOUR, Stream, authority, client, client_files, connect, wait_for};
+use crate::http::{POLL_TIMEOUT, Server};
 use keelson::{Builder, FrontProxyOptions, Keelson};
 use keelson_auth::FrontProxy;
+use keelson_egress::{Egress, Identity, Peer, Request, Trust};
+use keelson_testkit::connection::{authorities, secure, tls_client};
 use rcgen::{Issuer, KeyPair};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
 pub fn options(file: &Path, allowed_names: &[&str]) -> FrontProxyOptions {
@@ -69,8 +74,7 @@ pub fn send(
 
 /// Returns the user that the server sees with these headers, or the status code of the error.
 pub fn who(stream: &mut Stream, headers: &str) -> String {
-    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let (code, body) = send_empty(stream, "POST", path, headers);
+    let (code, body) = send_empty(stream, "POST", REVIEWS, headers);
     let user = &body["status"]["userInfo"];
     match user["username"].as_str() {
         Some(name) => format!("{name} {}", user["groups"]),
@@ -101,6 +105,73 @@ fn only_a_proxy_with_an_allowed_certificate_names_users() {
     check(&stranger, "front", user, "401");
     check(&proxies, "front", "X-Remote-User: \u{ff}\r\n", "\u{ff} [\"system:authenticated\"]");
     server.stop();
+}
+
+/// Headers of a user with so many groups.
+fn groups(count: usize) -> String {
+    let groups = (0..count).map(|number| format!("X-Remote-Group: group-{number}\r\n"));
+    format!("X-Remote-User: u\r\n{}", groups.collect::<String>())
+}
+
+#[test]
+fn a_user_may_have_thousands_of_groups() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("proxies.pem");
+    let (pem, (certificate, key)) = client_files(data.path(), "front");
+    std::fs::write(&file, pem).expect("a file");
+    let server = Server::start(builder(data.path(), &file, &["front"]));
+    let read = |path: &Path| Arc::<[u8]>::from(std::fs::read(path).expect("a file"));
+    let address = server.keelson.address();
+    let mut peer = Peer::new(address.ip().to_string(), address.port());
+    peer.trust = Trust::Anyone;
+    peer.identity = Some(Identity { chain: read(&certificate), key: read(&key) });
+    let http2 = Egress::without_services().client(&peer).expect("a client");
+    let by_http2 = |count: usize| {
+        let mut headers = http::HeaderMap::new();
+        for line in groups(count).lines() {
+            let (name, value) = line.split_once(": ").expect("a header");
+            let name = http::HeaderName::try_from(name).expect("a name");
+            headers.append(name, value.parse().expect("a value"));
+        }
+        headers.insert("content-type", "application/json".parse().expect("a value"));
+        let method = http::Method::POST;
+        let request = Request { method, path: REVIEWS.to_owned(), headers, body: "{}".into() };
+        let deadline = tokio::time::Instant::now() + POLL_TIMEOUT;
+        server.block_on(http2.send(&request, 1 << 20, deadline)).expect("an answer")
+    };
+    let by_http1 = |count: usize| {
+        let chain = CertificateDer::from_pem_file(&certificate).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_file(&key).expect("a key");
+        let mut stream = connect(&server, (chain, key));
+        send_empty(&mut stream, "POST", REVIEWS, &groups(count))
+    };
+    let mut all: Vec<String> = (0..5000).map(|number| format!("group-{number}")).collect();
+    all.push("system:authenticated".to_owned());
+    let seen = |body: &Value| body["status"]["userInfo"]["groups"].clone();
+    for count in [99, 150, 5000] {
+        let wanted = json!([&all[..count], &all[5000..]].concat());
+        let (code, body) = by_http1(count);
+        assert_eq!((code, seen(&body)), (201, wanted.clone()), "HTTP/1: {count}");
+        let answer = by_http2(count);
+        let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        assert_eq!((answer.status.as_u16(), seen(&body)), (201, wanted), "HTTP/2: {count}");
+    }
+    // Beyond the limit of lines, and beyond that of bytes.
+    assert_eq!(by_http1_status(&server, &groups(7000)), 431);
+    assert_eq!(by_http2(25_000).status.as_u16(), 431);
+    server.stop();
+}
+
+/// Returns the status of the response to headers, of which the server may read a part only.
+fn by_http1_status(server: &Server, headers: &str) -> u16 {
+    let request = format!("POST {REVIEWS} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
+    let config = tls_client(authorities(server.keelson.kubeconfig().text()));
+    let config = config.with_no_client_auth();
+    let mut stream = secure(server.keelson.address(), &Arc::new(config)).expect("a connection");
+    let _ = stream.write_all(request.as_bytes());
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).expect("a status line");
+    std::str::from_utf8(&line[9..]).ok().and_then(|code| code.parse().ok()).expect("a status")
 }
 
 #[test]

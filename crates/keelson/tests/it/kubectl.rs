@@ -3,6 +3,7 @@
 
 mod custom;
 mod helm;
+mod sample;
 mod simulation;
 mod streams;
 
@@ -16,7 +17,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 /// A command, its exit code, and a part of its output or error output.
-type Row = (&'static str, i32, &'static str);
+type Row<'a> = (&'a str, i32, &'a str);
 
 /// Ten kinds.
 const SHOP: &str = include_str!("files/shop.yaml");
@@ -61,7 +62,7 @@ impl Kubectl {
     }
 
     /// Runs all rows in order, then reports all failed rows.
-    fn run(&self, rows: &[Row]) {
+    fn run(&self, rows: &[Row<'_>]) {
         let mut faults = vec![];
         for (line, code, says) in rows {
             let output = self.shell(line).output().expect("a shell");

@@ -52,6 +52,7 @@ mod reference;
 mod requirements_of_loops;
 mod resources;
 mod restart;
+mod short_connections;
 mod simulation;
 mod spans;
 mod stop_signals;

@@ -4,7 +4,7 @@ use keelson_meta::{Map, Str, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Most levels of a document; one that is deeper is not merged.
-const DEPTH_MAX: usize = 200;
+pub(super) const DEPTH_MAX: usize = 200;
 /// What a reference begins with, and the part of a document that it leads to.
 const DEFINITION: &str = "#/definitions/";
 const PARAMETER: &str = "#/parameters/";
@@ -14,7 +14,7 @@ type Members = BTreeMap<Str, Value>;
 /// What a v2 document of another server says of one group version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteSpec {
-    /// The paths of the group version, and that of the group.
+    /// The paths of the group version.
     pub(super) paths: Members,
     /// The types that the paths refer to.
     pub(super) definitions: Members,
@@ -29,15 +29,12 @@ impl RemoteSpec {
         if document.depth() > DEPTH_MAX {
             return RemoteSpec::default();
         }
-        let of_group = format!("/apis/{group}/");
         let of_version = format!("/apis/{group}/{version}/");
-        let is_own =
-            |path: &str| path == of_group || path.starts_with(&of_version) || path == of_version;
         let members = |part: &str| document.get(part).and_then(Value::as_object);
         let paths: Members = members("paths")
             .into_iter()
             .flat_map(Map::iter)
-            .filter(|(path, _)| is_own(path))
+            .filter(|(path, _)| path.starts_with(&of_version))
             .map(|(path, item)| (path.clone(), item.clone()))
             .collect();
         let index = |part: &str| -> HashMap<&str, &Value> {
@@ -185,7 +182,8 @@ mod tests {
                 "responses": {"200": {"schema": {"$ref": (format!("#/definitions/{of}"))}}}}})
         };
         value!({"paths": {
-                "/apis/g/": (item("Group")), "/apis/g/v1/things": (item("Thing")),
+                "/apis/g/": (item("Pod")), "/apis/g/v1/": (item("Group")),
+                "/apis/g/v1/things": (item("Thing")),
                 "/apis/g/v10/things": (item("Other")), "/api/v1/pods": (item("Pod"))},
             "parameters": {"p": {"name": "p"}, "q": {"name": "q"}},
             "definitions": {
@@ -201,13 +199,13 @@ mod tests {
     #[test]
     fn only_the_group_version_and_what_it_refers_to_is_taken() {
         let spec = RemoteSpec::of(&document("string"), "g", "v1");
-        assert_eq!(names(&spec.paths), ["/apis/g/", "/apis/g/v1/things"]);
+        assert_eq!(names(&spec.paths), ["/apis/g/v1/", "/apis/g/v1/things"]);
         assert_eq!(names(&spec.definitions), ["Group", "Size", "Thing"]);
         assert_eq!(names(&spec.parameters), ["p"]);
-        assert!(RemoteSpec::of(&document("string"), "g", "v2").definitions.contains_key("Group"));
+        assert!(RemoteSpec::of(&document("string"), "g", "v2").is_empty());
         assert!(RemoteSpec::of(&document("string"), "h", "v1").is_empty());
         let deep = (0..DEPTH_MAX).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
-        let deep = value!({"paths": {"/apis/g/": (deep)}});
+        let deep = value!({"paths": {"/apis/g/v1/": (deep)}});
         assert!(RemoteSpec::of(&deep, "g", "v1").is_empty());
     }
 
@@ -218,7 +216,7 @@ mod tests {
         let own = |part: &str, name: &str| match (part, name) {
             ("definitions", "Size") => Some(value!({"type": "string"})),
             ("definitions", "Group") => Some(value!({"type": "array"})),
-            ("paths", "/apis/g/") => Some(value!({})),
+            ("paths", "/apis/g/v1/") => Some(value!({})),
             _ => None,
         };
         let merged = merge(&[&one, &other], own);

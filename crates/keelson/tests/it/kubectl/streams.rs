@@ -57,7 +57,7 @@ impl World {
     /// Runs rows over both transports.
     fn run(&self, rows: &[super::Row]) {
         self.kubectl.run(rows);
-        let over_spdy: Vec<(String, i32, &'static str)> =
+        let over_spdy: Vec<(String, i32, &str)> =
             rows.iter().map(|(line, code, says)| (format!("{SPDY}{line}"), *code, *says)).collect();
         for (line, code, says) in &over_spdy {
             let output = self.kubectl.shell(line).output().expect("a shell");
@@ -94,6 +94,27 @@ fn commands_run_in_containers() {
 fn commands_run_on_nodes_that_speak_v5() {
     let Some(world) = World::start(true) else { return };
     world.run(COMMANDS);
+    world.kubectl.server.stop();
+}
+
+/// Environment variable: how many bytes go through a pipe.
+const PIPE_BYTES: &str = "KEELSON_PIPE_BYTES";
+const PIPE_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// All bytes of a long pipe come back, in their order.
+#[test]
+fn a_long_pipe_loses_nothing() {
+    let Some(world) = World::start(false) else { return };
+    let bytes = std::env::var(PIPE_BYTES).ok().and_then(|text| text.parse().ok());
+    let bytes: u64 = bytes.unwrap_or(PIPE_BYTES_DEFAULT);
+    let line = format!(
+        "numbers() {{ seq 1 999999999 | head -c {bytes}; }}\n\
+         sent=$(numbers | sha256sum); got=$(numbers | k exec -i web -- cat | sha256sum)\n\
+         test \"$sent\" = \"$got\" && echo the same"
+    );
+    for prelude in ["", SPDY] {
+        world.kubectl.run(&[(&format!("{prelude}{line}"), 0, "the same")]);
+    }
     world.kubectl.server.stop();
 }
 

@@ -1,0 +1,103 @@
+//! [`Asker`]: requests of the aggregator itself to the servers behind this one.
+
+use crate::peer::{peer, user_headers};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use keelson_auth::User;
+use keelson_egress::{Egress, Identity, Request, Response};
+use keelson_resources::RemoteServer;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a server may take to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Returns the client certificate that servers are shown (`--proxy-client-cert-file`).
+pub type Identities = Arc<dyn Fn() -> Option<Identity> + Send + Sync>;
+
+/// Sends requests to servers.
+pub(crate) struct Asker {
+    pub egress: Arc<Egress>,
+    pub identities: Identities,
+}
+
+/// A GET request.
+pub(crate) struct Question<'a> {
+    pub path: &'a str,
+    pub accept: &'static str,
+    /// As whom the server is asked.
+    pub user: &'a User,
+    /// The ETag of what is known already.
+    pub known: Option<&'a HeaderValue>,
+    /// Most bytes of the answer.
+    pub bytes_max: usize,
+}
+
+impl Asker {
+    /// Returns the answer of a server, whatever its status; the error says why there is none.
+    pub async fn get(
+        &self,
+        server: &RemoteServer,
+        question: Question<'_>,
+    ) -> Result<Response, String> {
+        let peer = peer(server, (self.identities)());
+        let url = format!("https://{}{}", peer.authority(), question.path);
+        let failed = |why: &dyn Display| missing(&url, why);
+        let client = self.egress.client(&peer).map_err(|error| failed(&error))?;
+        let mut headers = HeaderMap::new();
+        user_headers(&mut headers, question.user).map_err(|error| failed(&error))?;
+        headers.insert(header::ACCEPT, HeaderValue::from_static(question.accept));
+        if let Some(tag) = question.known {
+            headers.insert(header::IF_NONE_MATCH, tag.clone());
+        }
+        let path = question.path.to_owned();
+        let request = Request { method: Method::GET, path, headers, body: Bytes::new() };
+        let deadline = Instant::now() + ANSWER_TIME_MAX;
+        client
+            .send(&request, question.bytes_max, deadline)
+            .await
+            .map_err(|error| failed(&format!("Get \"{url}\": {error}")))
+    }
+
+    /// Returns the body of a successful answer.
+    pub async fn body(
+        &self,
+        server: &RemoteServer,
+        question: Question<'_>,
+    ) -> Result<Bytes, String> {
+        let path = question.path.to_owned();
+        let answer = self.get(server, question).await?;
+        if answer.status.is_success() {
+            return Ok(answer.body);
+        }
+        let url = format!("https://{}{path}", peer(server, None).authority());
+        let code = answer.status.as_u16();
+        Err(missing(&url, &format!("bad status from {url}: {code}")))
+    }
+}
+
+fn missing(url: &str, why: &dyn Display) -> String {
+    format!("failing or missing response from {url}: {why}")
+}
+
+/// The ETag and the hash of something that a server has sent: it is asked for anew, and what has not changed
+/// is not read again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub tag: Option<HeaderValue>,
+    pub hash: String,
+}
+
+impl Seen {
+    /// Returns the ETag of an answer.
+    pub fn tag_of(answer: &Response) -> Option<HeaderValue> {
+        answer.headers.get(header::ETAG).cloned()
+    }
+
+    /// Whether the server says that it has nothing new.
+    pub fn is_confirmed_by(&self, answer: &Response) -> bool {
+        self.tag.is_some() && answer.status == StatusCode::NOT_MODIFIED
+    }
+}
