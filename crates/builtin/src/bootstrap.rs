@@ -112,14 +112,23 @@ async fn ensure_kubernetes_service(registry: &Registry) -> Result<(), Failure> {
         .map(|ip| ip.to_string())
         .unwrap_or_default();
     let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+    let mut service_port =
+        value!({"name": "https", "port": 443, "protocol": "TCP", "targetPort": port});
+    let mut service_type = "ClusterIP";
+    if let (Some(node_port), Value::Object(fields)) =
+        (registry.options.kubernetes_node_port, &mut service_port)
+    {
+        fields.insert("nodePort", i64::from(node_port));
+        service_type = "NodePort";
+    }
     let service = value!({
         "metadata": {"name": "kubernetes", "namespace": "default",
             "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {
-            "clusterIP": (ip.as_str()), "clusterIPs": [(ip.as_str())], "type": "ClusterIP",
+            "clusterIP": (ip.as_str()), "clusterIPs": [(ip.as_str())], "type": service_type,
             "internalTrafficPolicy": "Cluster", "ipFamilies": [family],
             "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]
+            "ports": [service_port]
         },
         "status": {"loadBalancer": {}}
     });

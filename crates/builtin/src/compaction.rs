@@ -21,7 +21,7 @@ pub async fn run(registry: Arc<Registry>, history: Duration) {
             continue;
         };
         match registry.store.compact(through).await {
-            Ok(()) => registry.cache.compact(through),
+            Ok(()) => registry.cache.compact(0, through),
             Err(error) => tracing::warn!(%error, "compaction failed"),
         }
     }

@@ -42,13 +42,14 @@ pub(crate) async fn ensure_object(
 /// the cluster IP of a service is allocated before the service is stored.
 async fn is_created_elsewhere(registry: &Registry, target: &Target) -> bool {
     let deadline = Instant::now() + ELSEWHERE_TIME_MAX;
+    let objects = registry.objects(&target.kind);
     loop {
-        let revision = registry.cache.revision();
+        let revision = registry.cache.revision_of(&objects);
         if registry.cached(&target.kind, &target.namespace, &target.name).is_some() {
             return true;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        if registry.cache.wait(revision.next(), left).await.is_err() {
+        if registry.cache.wait_of(&objects, revision.next(), left).await.is_err() {
             return false;
         }
     }

@@ -52,7 +52,7 @@ pub async fn campaign(
     candidate: &mut Candidate,
 ) -> Result<bool, Failure> {
     let target = registry.target("coordination.k8s.io", "leases", NAMESPACE, &candidate.name);
-    registry.wait_for_latest().await?;
+    registry.wait_for_latest_of(&target.kind).await?;
     let now = registry.clock.now().micro().to_string();
     let Some(entry) = registry.entry(&target)? else {
         let mut object = Object::new();
@@ -76,7 +76,7 @@ pub async fn resign(
     candidate: &Candidate,
 ) -> Result<(), Failure> {
     let target = registry.target("coordination.k8s.io", "leases", NAMESPACE, &candidate.name);
-    registry.wait_for_latest().await?;
+    registry.wait_for_latest_of(&target.kind).await?;
     let Some(entry) = registry.entry(&target)? else { return Ok(()) };
     let mut lease = target.kind.decode(&entry)?;
     if lease.str_at(&["spec", "holderIdentity"]) == candidate.identity {

@@ -100,7 +100,8 @@ async fn charge(
         false => Some(namespaces.lock(&namespace).await),
     };
     // The cache must contain the charge of the previous holder of the mutex.
-    registry.wait_for_known().await?;
+    let kind = registry.target("", "resourcequotas", &namespace, "").kind;
+    registry.wait_for_known_of(&kind).await?;
     let quotas = Stored::list(registry, "", "resourcequotas", &namespace)?;
     registry.with_request(write, |req| quota::check(req, obj, &quotas))?;
     let mut changed = vec![];

@@ -1,4 +1,7 @@
-//! [`Cache`]: all resources, kept current by one watch of the store.
+//! [`Cache`]: all resources, kept current by one watch of each store.
+//!
+//! Nearly always there is one store. A resource may be in another one (`--etcd-servers-overrides`), whose revisions
+//! have nothing to do with those of the first.
 
 use crate::follower::{Follower, Followers};
 use crate::publish::publish;
@@ -79,53 +82,100 @@ impl StartError {
 
 type Resources = PrefixMap<Arc<Resource>>;
 
+/// A store, and the resources in it.
+#[derive(Clone)]
+pub struct StoreSource {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The key prefixes of the resources. Keys below other prefixes are ignored, but for those of custom resources in
+    /// the first source.
+    pub prefixes: Vec<Bytes>,
+}
+
+/// The number of the first source, which has all resources that no other has.
+pub(crate) const MAIN: usize = 0;
+
 struct Shared {
     resources: RwLock<Resources>,
+    /// One for each source.
+    feeds: Vec<Feed>,
+    followers: Followers,
+}
+
+/// What follows a store.
+struct Feed {
+    /// Its number among the sources.
+    number: usize,
+    store: Arc<dyn Store>,
     /// All events up to this revision are applied.
     applied: watch::Sender<Revision>,
     /// Why the cache stopped following the store; `None` while it follows it.
     stopped: watch::Sender<Option<Arc<str>>>,
-    followers: Followers,
 }
 
-/// All resources of one store.
+/// All resources.
 pub struct Cache {
     shared: Arc<Shared>,
-    store: Arc<dyn Store>,
-    feed: AbortHandle,
+    /// One for each source.
+    running: Vec<AbortHandle>,
 }
 
 impl Cache {
-    /// Loads the resources with the given key prefixes and every custom resource that has objects,
-    /// then follows the store. The history that the store still has is loaded too, so that watches
-    /// resume across a restart. When the store cannot return the changes since the last event,
-    /// everything is reloaded and all watches end.
+    /// Like [`Cache::start_over`], with one store.
     pub async fn start(
         store: Arc<dyn Store>,
         prefixes: impl IntoIterator<Item = Bytes>,
     ) -> Result<Cache, StartError> {
-        let prefixes: Vec<Bytes> = prefixes.into_iter().collect();
-        let mut tries = 1;
-        let (resources, watch, floor) = loop {
-            match fill(&*store, &prefixes).await {
-                // Another process compacted a shared store meanwhile; retry from its new floor.
-                Err(error) if error.is_compacted() && tries < LOAD_ATTEMPTS_MAX => tries += 1,
-                filled => break filled?,
-            }
-        };
+        let prefixes = prefixes.into_iter().collect();
+        Cache::start_over(vec![StoreSource { store, prefixes }]).await
+    }
+
+    /// Loads the resources of the sources and every custom resource that has objects in the first one, then follows
+    /// the stores. The history that a store still has is loaded too, so that watches resume across a restart. When a
+    /// store cannot return the changes since the last event, its resources are reloaded and all their watches end.
+    pub async fn start_over(sources: Vec<StoreSource>) -> Result<Cache, StartError> {
+        let mut resources = Resources::default();
+        let mut feeds = vec![];
+        let mut watches = vec![];
+        for (number, StoreSource { store, prefixes }) in sources.into_iter().enumerate() {
+            let filled = fill_from(&*store, number, &prefixes).await?;
+            // What the first store has of a resource that is elsewhere is not used.
+            resources.extend(filled.resources);
+            watches.push(filled.watch);
+            let applied = watch::Sender::new(filled.floor);
+            feeds.push(Feed { number, store, applied, stopped: watch::Sender::new(None) });
+        }
         let shared = Arc::new(Shared {
             resources: RwLock::new(resources),
-            applied: watch::Sender::new(floor),
-            stopped: watch::Sender::new(None),
+            feeds,
             followers: Followers::default(),
         });
-        let following = tokio::spawn(follow(shared.clone(), store.clone(), watch));
-        let feed = following.abort_handle();
-        tokio::spawn(record_end(shared.clone(), following));
-        let cache = Cache { shared, store, feed };
-        // The feed fails this early only when the store is broken, which the first read reports.
-        let _ = cache.wait(cache.store.revision(), WAIT_TIME_MAX).await;
+        let mut running = vec![];
+        for (number, watch) in watches.into_iter().enumerate() {
+            let following = tokio::spawn(follow(shared.clone(), number, watch));
+            running.push(following.abort_handle());
+            tokio::spawn(record_end(shared.clone(), number, following));
+        }
+        let cache = Cache { shared, running };
+        for feed in &cache.shared.feeds {
+            // A feed fails this early only when its store is broken, which the first read reports.
+            let _ = feed.wait(feed.store.revision(), WAIT_TIME_MAX).await;
+        }
         Ok(cache)
+    }
+
+    /// The feed of all resources that are not elsewhere.
+    fn main(&self) -> &Feed {
+        &self.shared.feeds[MAIN]
+    }
+
+    fn feed_of(&self, resource: &Resource) -> &Feed {
+        &self.shared.feeds[resource.source()]
+    }
+
+    /// Returns the store of a resource.
+    pub fn store_of(&self, resource: &Resource) -> &Arc<dyn Store> {
+        &self.feed_of(resource).store
     }
 
     /// Returns the keys in the store of objects that cannot be read, at most `max`, each with the length of the
@@ -162,7 +212,7 @@ impl Cache {
         );
         let floor = self.revision();
         let mut resources = self.shared.resources.write().expect("the cache state is not poisoned");
-        add(&mut resources, prefix, floor).clone()
+        add(&mut resources, prefix, MAIN, floor).clone()
     }
 
     /// Ends the watches of a resource, and removes it when it has no objects.
@@ -187,23 +237,123 @@ impl Cache {
         follower
     }
 
-    /// Returns the newest applied revision.
+    /// Returns the newest applied revision of the first store.
     pub fn revision(&self) -> Revision {
-        *self.shared.applied.borrow()
+        self.main().revision()
     }
 
-    /// Returns an error with the reason when the cache no longer follows the store.
+    /// Returns the newest applied revision of the store of a resource.
+    pub fn revision_of(&self, resource: &Resource) -> Revision {
+        self.feed_of(resource).revision()
+    }
+
+    /// Returns a number that grows whenever anything is applied, of any store.
+    pub fn position(&self) -> u64 {
+        self.shared.feeds.iter().map(|feed| feed.revision().0).fold(0, u64::wrapping_add)
+    }
+
+    /// Whether all writes of which this process knows are applied, in any store.
+    pub fn is_caught_up(&self) -> bool {
+        self.shared.feeds.iter().all(|feed| feed.revision() >= feed.store.revision())
+    }
+
+    /// Returns an error with the reason when the cache no longer follows a store.
     pub fn health(&self) -> Result<(), Arc<str>> {
-        self.shared.stopped.borrow().clone().map_or(Ok(()), Err)
+        let stopped = |feed: &Feed| feed.stopped.borrow().clone();
+        self.shared.feeds.iter().find_map(stopped).map_or(Ok(()), Err)
     }
 
-    /// Waits until everything up to `revision` is applied.
+    /// Waits until everything in the first store up to `revision` is applied.
     pub async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), CacheError> {
+        self.main().wait(revision, at_most).await
+    }
+
+    /// Waits until everything in the store of a resource up to `revision` is applied.
+    pub async fn wait_of(
+        &self,
+        resource: &Resource,
+        revision: Revision,
+        at_most: Duration,
+    ) -> Result<(), CacheError> {
+        self.feed_of(resource).wait(revision, at_most).await
+    }
+
+    /// Waits until everything is applied that is durable in the first store at the time of the call, so
+    /// that the next read is as new as a read of the store itself. Costs a round trip to a remote
+    /// store.
+    pub async fn wait_latest(&self) -> Result<(), CacheError> {
+        self.main().wait_latest().await
+    }
+
+    /// Like [`Cache::wait_latest`], for the store of a resource.
+    pub async fn wait_latest_of(&self, resource: &Resource) -> Result<(), CacheError> {
+        self.feed_of(resource).wait_latest().await
+    }
+
+    /// Waits until all writes to the first store of which this process knows are applied. A store that other
+    /// processes write may have more. Makes no request.
+    pub async fn wait_known(&self) -> Result<(), CacheError> {
+        self.main().wait_known().await
+    }
+
+    /// Like [`Cache::wait_known`], for the store of a resource.
+    pub async fn wait_known_of(&self, resource: &Resource) -> Result<(), CacheError> {
+        self.feed_of(resource).wait_known().await
+    }
+
+    /// Like [`Cache::wait_known`], for all stores.
+    pub async fn wait_known_everywhere(&self) -> Result<(), CacheError> {
+        for feed in &self.shared.feeds {
+            feed.wait_known().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the current objects of a resource.
+    pub fn snapshot(&self, resource: &Resource) -> Snapshot {
+        resource.snapshot(self.revision_of(resource))
+    }
+
+    /// Returns a receiver of the newest applied revision of the store of a resource.
+    pub fn progress_of(&self, resource: &Resource) -> watch::Receiver<Revision> {
+        self.feed_of(resource).applied.subscribe()
+    }
+
+    /// Removes the history at and before `revision` of the resources of a source, by its number.
+    pub fn compact(&self, source: usize, revision: Revision) {
+        let resources = self.shared.resources.read().expect("the cache state is not poisoned");
+        for resource in resources.values().filter(|resource| resource.source() == source) {
+            resource.compact(revision);
+        }
+    }
+
+    /// Stops the feeds and waits until they have released the stores.
+    pub async fn close(&self) {
+        self.running.iter().for_each(AbortHandle::abort);
+        for feed in &self.shared.feeds {
+            // The sender lives as long as the cache.
+            let _ = feed.stopped.subscribe().wait_for(Option::is_some).await;
+        }
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.running.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Feed {
+    fn revision(&self) -> Revision {
+        *self.applied.borrow()
+    }
+
+    async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), CacheError> {
         if self.revision() >= revision {
             return Ok(());
         }
-        let mut applied = self.shared.applied.subscribe();
-        let mut stopped = self.shared.stopped.subscribe();
+        let mut applied = self.applied.subscribe();
+        let mut stopped = self.stopped.subscribe();
         let reached = async {
             tokio::select! {
                 biased;
@@ -218,10 +368,7 @@ impl Cache {
         }
     }
 
-    /// Waits until everything is applied that is durable in the store at the time of the call, so
-    /// that the next read is as new as a read of the store itself. Costs a round trip to a remote
-    /// store.
-    pub async fn wait_latest(&self) -> Result<(), CacheError> {
+    async fn wait_latest(&self) -> Result<(), CacheError> {
         let latest = self.store.latest().await.map_err(|error| {
             tracing::warn!(%error, source = error.source(), "newest revision of the store unknown; read failed");
             CacheError::Unreachable
@@ -229,60 +376,43 @@ impl Cache {
         self.wait(latest, WAIT_TIME_MAX).await
     }
 
-    /// Waits until all writes of which this process knows are applied. A store that other
-    /// processes write may have more. Makes no request.
-    pub async fn wait_known(&self) -> Result<(), CacheError> {
+    async fn wait_known(&self) -> Result<(), CacheError> {
         self.wait(self.store.revision(), WAIT_TIME_MAX).await
     }
+}
 
-    /// Returns the current objects of a resource.
-    pub fn snapshot(&self, resource: &Resource) -> Snapshot {
-        resource.snapshot(self.revision())
-    }
+/// The resources of a store at its floor, and a watch from there.
+struct Filled {
+    resources: Resources,
+    watch: Box<dyn Watch>,
+    floor: Revision,
+}
 
-    /// Returns a receiver of the newest applied revision.
-    pub fn progress(&self) -> watch::Receiver<Revision> {
-        self.shared.applied.subscribe()
-    }
-
-    /// Removes the history at and before `revision`.
-    pub fn compact(&self, revision: Revision) {
-        let resources = self.shared.resources.read().expect("the cache state is not poisoned");
-        for resource in resources.values() {
-            resource.compact(revision);
+/// Fills the resources of a source. Another process may compact a shared store meanwhile.
+async fn fill_from(
+    store: &dyn Store,
+    source: usize,
+    prefixes: &[Bytes],
+) -> Result<Filled, StartError> {
+    let mut tries = 1;
+    loop {
+        match fill(store, source, prefixes).await {
+            Err(error) if error.is_compacted() && tries < LOAD_ATTEMPTS_MAX => tries += 1,
+            filled => return filled,
         }
     }
 }
 
-impl Cache {
-    /// Stops the feed and waits until it has released the store.
-    pub async fn close(&self) {
-        self.feed.abort();
-        let mut stopped = self.shared.stopped.subscribe();
-        // The sender lives as long as the cache.
-        let _ = stopped.wait_for(Option::is_some).await;
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        self.feed.abort();
-    }
-}
-
 /// Loads the objects at the store's floor and returns a watch from there.
-async fn fill(
-    store: &dyn Store,
-    prefixes: &[Bytes],
-) -> Result<(Resources, Box<dyn Watch>, Revision), StartError> {
+async fn fill(store: &dyn Store, source: usize, prefixes: &[Bytes]) -> Result<Filled, StartError> {
     let floor = store.floor();
-    let mut resources: Resources = prefixes
-        .iter()
-        .map(|prefix| (prefix.clone(), Arc::new(Resource::new(prefix.clone(), floor))))
-        .collect();
+    let mut resources = Resources::default();
+    for prefix in prefixes {
+        add(&mut resources, prefix, source, floor);
+    }
     let mut broken = (None, 0_usize);
     let mut sink = |kv: KeyValue| {
-        if let Some(resource) = find(&mut resources, &kv.key, floor)
+        if let Some(resource) = find(&mut resources, &kv.key, source, floor)
             && let Err(error) = resource.load(&kv)
         {
             broken.0.get_or_insert(error);
@@ -296,31 +426,37 @@ async fn fill(
     let watch = store
         .watch(Bytes::from_static(ROOT), floor)
         .map_err(|source| StartError::Watch { source })?;
-    Ok((resources, watch, floor))
+    Ok(Filled { resources, watch, floor })
 }
 
-/// Returns the resource of a key. A custom resource is added when its first key arrives, so that a
-/// definition that is served later finds its objects.
+/// Returns the resource of a key in a source; `None` if it is in another one. A custom resource is added when its
+/// first key arrives in the first source, so that a definition that is served later finds its objects.
 fn find<'r>(
     resources: &'r mut Resources,
     key: &[u8],
+    source: usize,
     floor: Revision,
 ) -> Option<&'r Arc<Resource>> {
-    if get_by_prefix(resources, key).is_none() {
+    if source == MAIN && get_by_prefix(resources, key).is_none() {
         let prefix = Bytes::copy_from_slice(custom_prefix(ROOT, key)?);
-        add(resources, &prefix, floor);
+        add(resources, &prefix, MAIN, floor);
     }
-    get_by_prefix(resources, key)
+    get_by_prefix(resources, key).filter(|resource| resource.source() == source)
 }
 
-fn add<'r>(resources: &'r mut Resources, prefix: &Bytes, floor: Revision) -> &'r Arc<Resource> {
+fn add<'r>(
+    resources: &'r mut Resources,
+    prefix: &Bytes,
+    source: usize,
+    floor: Revision,
+) -> &'r Arc<Resource> {
     let resource = resources.entry(prefix.clone());
-    resource.or_insert_with(|| Arc::new(Resource::new(prefix.clone(), floor)))
+    resource.or_insert_with(|| Arc::new(Resource::new(prefix.clone(), source, floor)))
 }
 
 /// Records why the feed has ended.
-async fn record_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
-    let why = match feed.await {
+async fn record_end(shared: Arc<Shared>, number: usize, following: JoinHandle<()>) {
+    let why = match following.await {
         Ok(()) => "the store was closed".to_owned(),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => {
@@ -335,12 +471,13 @@ async fn record_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
             Err(_) => "the cache was closed".to_owned(),
         },
     };
-    shared.stopped.send_replace(Some(why.into()));
+    shared.feeds[number].stopped.send_replace(Some(why.into()));
 }
 
 /// Applies batches until the store is closed.
-async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn Watch>) {
-    let (mut pending, mut lost) = match catch_up(&shared, &*store, &mut *watch).await {
+async fn follow(shared: Arc<Shared>, number: usize, mut watch: Box<dyn Watch>) {
+    let feed = &shared.feeds[number];
+    let (mut pending, mut lost) = match catch_up(&shared, number, &mut *watch).await {
         Ok(pending) => (pending, Ok(())),
         Err(error) => (PendingWakes::default(), Err(error)),
     };
@@ -351,7 +488,7 @@ async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn W
                 return;
             }
             tracing::warn!(%error, "store watch lost; relisting, closing watches");
-            watch = reload(&shared, &*store).await;
+            watch = reload(&shared, feed).await;
         }
         let next = tokio::select! {
             next = watch.next() => next,
@@ -362,7 +499,7 @@ async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn W
             }
         };
         lost = next.map(|batch| {
-            apply(&shared, &batch, &mut pending);
+            apply(&shared, feed, &batch, &mut pending);
             pending.wake(&shared.followers);
         });
     }
@@ -372,11 +509,12 @@ async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn W
 /// if there is one.
 async fn catch_up(
     shared: &Arc<Shared>,
-    store: &dyn Store,
+    number: usize,
     watch: &mut dyn Watch,
 ) -> Result<PendingWakes, WatchError> {
-    let newest = store.revision();
-    let mut through = *shared.applied.borrow();
+    let feed = &shared.feeds[number];
+    let newest = feed.store.revision();
+    let mut through = feed.revision();
     let mut pending = PendingWakes::default();
     let mut ahead = None;
     while through < newest {
@@ -389,7 +527,7 @@ async fn catch_up(
         // `spawn_blocking`, because a spawned task would wait for this thread, which the store
         // keeps busy.
         let applying = tokio::task::spawn_blocking(move || {
-            apply(&shared, &batch, &mut pending);
+            apply(&shared, &shared.feeds[number], &batch, &mut pending);
             pending.wake(&shared.followers);
             pending
         });
@@ -448,9 +586,9 @@ fn wake_interval(watchers: usize) -> Duration {
 }
 
 /// Retries until the store could be loaded, and returns its watch.
-async fn reload(shared: &Shared, store: &dyn Store) -> Box<dyn Watch> {
+async fn reload(shared: &Shared, feed: &Feed) -> Box<dyn Watch> {
     loop {
-        match replace(shared, store).await {
+        match replace(shared, feed).await {
             Ok(watch) => return watch,
             Err(error) => {
                 tracing::warn!(%error, source = error.source(), "cache not loaded; retrying");
@@ -460,12 +598,13 @@ async fn reload(shared: &Shared, store: &dyn Store) -> Box<dyn Watch> {
     }
 }
 
-async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, StartError> {
+async fn replace(shared: &Shared, feed: &Feed) -> Result<Box<dyn Watch>, StartError> {
+    let store = &*feed.store;
     let mut resources = shared.resources.read().expect("the cache state is not poisoned").clone();
     let mut loaded: BTreeMap<Bytes, Loaded> = BTreeMap::new();
     let floor = store.revision();
     let mut sink = |kv: KeyValue| {
-        let Some(resource) = find(&mut resources, &kv.key, floor) else { return };
+        let Some(resource) = find(&mut resources, &kv.key, feed.number, floor) else { return };
         let prefix = resource.prefix();
         let loaded = loaded.entry(prefix.clone()).or_default();
         match Entry::from_store(prefix.len(), &kv) {
@@ -481,153 +620,40 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
     for (prefix, resource) in resources {
         known.entry(prefix).or_insert(resource);
     }
-    for (prefix, resource) in &*known {
-        resource.replace(loaded.remove(prefix).unwrap_or_default(), at);
+    let own = || known.values().filter(|resource| resource.source() == feed.number);
+    for resource in own() {
+        resource.replace(loaded.remove(resource.prefix()).unwrap_or_default(), at);
     }
-    shared.applied.send_replace(at);
-    for resource in known.values() {
+    feed.applied.send_replace(at);
+    for resource in own() {
         shared.followers.mark_changed(resource);
     }
     Ok(watch)
 }
 
-fn apply(shared: &Shared, batch: &Batch, pending: &mut PendingWakes) {
+fn apply(shared: &Shared, feed: &Feed, batch: &Batch, pending: &mut PendingWakes) {
     let mut resources = shared.resources.read().expect("the cache state is not poisoned");
     for event in &batch.events {
         let mut resource = get_by_prefix(&resources, &event.key);
-        if resource.is_none() && custom_prefix(ROOT, &event.key).is_some() {
+        if resource.is_none() && feed.number == MAIN && custom_prefix(ROOT, &event.key).is_some() {
             drop(resources);
-            let floor = *shared.applied.borrow();
+            let floor = feed.revision();
             let mut all = shared.resources.write().expect("the cache state is not poisoned");
-            find(&mut all, &event.key, floor);
+            find(&mut all, &event.key, MAIN, floor);
             drop(all);
             resources = shared.resources.read().expect("the cache state is not poisoned");
             resource = get_by_prefix(&resources, &event.key);
         }
-        let Some(resource) = resource else { continue };
+        let own = resource.filter(|resource| resource.source() == feed.number);
+        let Some(resource) = own else { continue };
         if let Err(error) = resource.apply(event) {
             tracing::error!(%error, "stored object unreadable; not served");
         }
         pending.add(resource);
     }
     drop(resources);
-    publish(&shared.applied, batch.through);
+    publish(&feed.applied, batch.through);
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::CursorError;
-    use keelson_records::testing::{PREFIX, stored};
-    use keelson_store::{Model, Op, Txn, TxnOutcome};
-
-    /// Writes an object and returns the revision.
-    async fn put(store: &Model, key: &str) -> Revision {
-        let KeyValue { key, value, .. } = stored(key, &[], 0);
-        let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value, lease: None }] };
-        match store.txn(txn).await {
-            Ok(TxnOutcome::Committed(at)) => at,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn a_cache_that_missed_changes_relists_and_closes_watches() {
-        let store = Arc::new(Model::new());
-        put(&store, "ns/a").await;
-        let prefix = Bytes::from_static(PREFIX.as_bytes());
-        let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
-        let resource = cache.resource(&prefix).expect("the resource");
-        let mut cursor = resource.cursor(cache.revision()).expect("a cursor");
-        // The model never blocks, so the feed does not run before this is done.
-        let gone = Op::Delete { key: "/registry/ks/ns/a".into() };
-        put(&store, "ns/b").await;
-        store.txn(Txn { compare: vec![], ops: vec![gone] }).await.expect("delete");
-        let last = put(&store, "ns/c").await;
-        store.compact(last).await.expect("compact");
-        cache.wait_latest().await.expect("wait");
-        assert_eq!((cache.revision(), resource.floor()), (last, last));
-        let names: Vec<_> =
-            cache.snapshot(&resource).range("", "").map(|entry| entry.key().to_owned()).collect();
-        assert_eq!(names, ["ns/b", "ns/c"]);
-        cursor.changed().await.expect("woken");
-        assert_eq!(cursor.take(&mut vec![]), Err(CursorError::Lagged));
-        let mut cursor = resource.cursor(last).expect("a new cursor");
-        let next = put(&store, "ns/d").await;
-        cache.wait(next, WAIT_TIME_MAX).await.expect("the cache follows on");
-        let mut changes = vec![];
-        cursor.take(&mut changes).expect("changes");
-        assert_eq!(changes[0].entry.key(), "ns/d");
-    }
-
-    #[tokio::test]
-    async fn a_follower_gets_changes_and_later_resources() {
-        let store = Arc::new(Model::new());
-        let prefix = Bytes::from_static(PREFIX.as_bytes());
-        let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
-        // Not before: another thread applies what is there at the start, and marks it a moment after it is visible.
-        put(&store, "ns/a").await;
-        cache.wait_latest().await.expect("wait");
-        let names = |resources: Vec<Arc<Resource>>| -> Vec<String> {
-            let prefixes = resources.iter().map(|resource| resource.prefix());
-            prefixes.map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect()
-        };
-        let text = String::from_utf8_lossy(&prefix).into_owned();
-        let only = [text];
-        let none: [String; 0] = [];
-        let mut all = cache.follow(None);
-        let mut other = cache.follow(Some(BTreeSet::from([Bytes::from_static(b"/r/")])));
-        assert_eq!(names(all.take()), only, "what is there counts as changed");
-        assert_eq!(names(all.take()), none);
-        put(&store, "ns/b").await;
-        put(&store, "ns/b").await;
-        // Otherwise the second change may come after the first was taken.
-        cache.wait_latest().await.expect("wait");
-        all.changed().await;
-        assert_eq!(names(all.take()), only);
-        let KeyValue { value, .. } = stored("ns/a", &[], 0);
-        let key = Bytes::from_static(b"/registry/example.com/widgets/ns/a");
-        let ops = vec![Op::Put { key, value, lease: None }];
-        store.txn(Txn { compare: vec![], ops }).await.expect("a write");
-        all.changed().await;
-        assert_eq!(names(all.take()), ["/registry/example.com/widgets/"]);
-        // Resources whose watches were ended are reported as changed.
-        cache.remove(&prefix);
-        assert_eq!(names(all.take()), only);
-        assert_eq!(names(other.take()), none, "what is not wanted");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn changes_in_quick_succession_wake_cursors_together() {
-        let store = Arc::new(Model::new());
-        let prefix = Bytes::from_static(PREFIX.as_bytes());
-        let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
-        let resource = cache.resource(&prefix).expect("the resource");
-        let mut cursor = resource.cursor(cache.revision()).expect("a cursor");
-        put(&store, "ns/a").await;
-        let began = Instant::now();
-        cursor.changed().await.expect("a change");
-        assert_eq!(began.elapsed(), Duration::ZERO, "the first one is sent at once");
-        let mut changes = vec![];
-        cursor.take(&mut changes).expect("changes");
-        assert_eq!(changes.len(), 1);
-        put(&store, "ns/b").await;
-        cache.wait_latest().await.expect("wait");
-        put(&store, "ns/c").await;
-        cursor.changed().await.expect("a change");
-        assert!(began.elapsed() >= WAKE_INTERVAL_MIN, "sent {:?} later", began.elapsed());
-        cursor.take(&mut changes).expect("changes");
-        assert_eq!(changes.len(), 3);
-        // The interval grows with the number of watchers.
-        let watchers: Vec<_> = (1..300).map(|_| resource.cursor(Revision(0))).collect();
-        let woken = Instant::now();
-        put(&store, "ns/d").await;
-        cursor.changed().await.expect("a change");
-        assert!(
-            woken.elapsed() >= WAKE_INTERVAL_PER_CURSOR * 300,
-            "sent {:?} later",
-            woken.elapsed()
-        );
-        assert!(woken.elapsed() < WAKE_INTERVAL_MAX && watchers.len() == 299);
-    }
-}
+mod tests;

@@ -191,7 +191,7 @@ mod tests {
     /// after its build, and snapshots do not change.
     #[test]
     fn an_index_matches_a_scan_of_all_objects() {
-        let resource = crate::Resource::new(PREFIX.into(), Revision(0));
+        let resource = crate::Resource::new(PREFIX.into(), 0, Revision(0));
         let term = Term::Label("app".into());
         let mut random = 7_u64;
         let mut held = vec![];

@@ -19,7 +19,7 @@ mod index;
 mod publish;
 mod resource;
 
-pub use cache::{Cache, CacheError, StartError};
+pub use cache::{Cache, CacheError, StartError, StoreSource};
 pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use index::Term;

@@ -131,6 +131,8 @@ pub(crate) struct Loaded {
 /// The objects and the history of one resource.
 pub struct Resource {
     prefix: Bytes,
+    /// The number of the source that has it.
+    source: usize,
     state: RwLock<State>,
     scans: Mutex<Scans>,
     /// Entries that writers made for events that have not arrived.
@@ -146,7 +148,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
+    pub(crate) fn new(prefix: Bytes, source: usize, floor: Revision) -> Self {
         let state = State { history: History::new(floor), loads: 1, ..State::default() };
         let state = RwLock::new(state);
         let next = watch::Sender::new(0);
@@ -155,7 +157,7 @@ impl Resource {
         let ends = AtomicU64::new(0);
         let changes = AtomicU64::new(0);
         let initial_events = AtomicU64::new(0);
-        Resource { prefix, state, scans, written, next, ends, changes, initial_events }
+        Resource { prefix, source, state, scans, written, next, ends, changes, initial_events }
     }
 
     /// Returns what was counted so far.
@@ -178,6 +180,11 @@ impl Resource {
     /// Returns the prefix of the resource's keys in the store.
     pub fn prefix(&self) -> &Bytes {
         &self.prefix
+    }
+
+    /// Returns the number of the source that has the resource.
+    pub fn source(&self) -> usize {
+        self.source
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -503,6 +510,11 @@ pub enum CursorError {
 }
 
 impl Cursor {
+    /// Returns the resource.
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
     /// Appends the next changes to `out` without waiting; appends nothing when there are none.
     pub fn take(&mut self, out: &mut Vec<Arc<Change>>) -> Result<(), CursorError> {
         if self.is_ended() {
@@ -543,7 +555,7 @@ mod tests {
 
     #[test]
     fn bytes_and_events_are_counted() {
-        let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), Revision(0));
+        let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), 0, Revision(0));
         let counts = |objects, bytes, events| {
             let wanted = ResourceCounts { objects, bytes, events, loads: 1, initial_events: 0 };
             assert_eq!(resource.counts(), wanted);
@@ -561,7 +573,7 @@ mod tests {
 
     #[test]
     fn a_writer_and_the_cache_share_an_entry() {
-        let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), Revision(0));
+        let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), 0, Revision(0));
         let [first, second, third] = [7, 8, 9].map(|revision| stored("ns/a", &[], revision));
         let made = resource.written(&first).expect("a record");
         assert!(made.ptr_eq(&applied(&resource, &first)));

@@ -22,7 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-const NAME: &str = "garbage-collector-controller";
+/// The name of the loop.
+pub const NAME: &str = "garbage-collector-controller";
 /// Dependents of one owner that are orphaned concurrently.
 const ORPHANED_MAX: usize = 256;
 

@@ -27,6 +27,7 @@ mod unattended;
 
 pub use authentication_trust::ClientTrust;
 pub use certificates::Signing;
+pub use garbage::NAME as GARBAGE_COLLECTOR;
 pub use identity::server_name;
 pub use legacy_tokens::track_legacy_uses;
 pub use unattended::NAME as UNATTENDED;
@@ -88,9 +89,7 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("endpointslice-mirroring-controller", |context: Context| {
         Box::pin(endpoints::mirroring::run(context.registry))
     }),
-    Controller::new("garbage-collector-controller", |context: Context| {
-        Box::pin(garbage::run(context.registry))
-    }),
+    Controller::new(GARBAGE_COLLECTOR, |context: Context| Box::pin(garbage::run(context.registry))),
     Controller::new("kube-apiserver-identity-lease-controller", |context: Context| {
         Box::pin(identity::renew(context.registry, context.host_name))
     })

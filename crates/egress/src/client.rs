@@ -1,16 +1,17 @@
 //! [`Client`]: sends requests to one peer over pooled connections. [`Egress`]: the clients of all
 //! peers.
 
-use crate::connection::{
-    self, AddrPair, Body, SecuredStream, Security, Sender, hyper_cause, was_refused,
-};
+use crate::address::authority;
+use crate::connection::{self, Body, SecuredStream, Sender, Target, hyper_cause, was_refused};
 use crate::error::{Cause, Error};
 use crate::metrics::{self, Sent};
 use crate::peer::{Peer, Route, Scheme};
 use crate::proxy::Proxy;
 use crate::resolve::{ADDRESSES_MAX, NoServices, Reach, Resolved, Resolver, lookup};
+use crate::selector::{EgressSelector, Tunneler};
 use crate::tls::{self, ConfigError};
 use crate::traced;
+use crate::wire::{AddrPair, Security};
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
@@ -74,13 +75,20 @@ pub struct Response {
 /// The clients of all peers. Peers that are equal share a client, and so connections.
 pub struct Egress {
     resolver: Arc<dyn Resolver>,
+    selector: EgressSelector,
     clients: Mutex<HashMap<Peer, Arc<Client>>>,
 }
 
 impl Egress {
     /// Returns the clients of all peers; `resolver` resolves peers with [`Route::Given`].
     pub fn new(resolver: Arc<dyn Resolver>) -> Egress {
-        Egress { resolver, clients: Mutex::default() }
+        Egress { resolver, selector: EgressSelector::default(), clients: Mutex::default() }
+    }
+
+    /// Sets the proxies of networks.
+    #[must_use]
+    pub fn with_selector(self, selector: EgressSelector) -> Egress {
+        Egress { selector, ..self }
     }
 
     /// Returns the clients of peers that are no services: those with [`Route::Given`] are not found.
@@ -93,7 +101,8 @@ impl Egress {
         if let Some(client) = self.clients().get(peer) {
             return Ok(client.clone());
         }
-        let client = Arc::new(Client::new(peer.clone(), self.resolver.clone())?);
+        let tunneler = self.selector.for_peer(peer).cloned();
+        let client = Arc::new(Client::new(peer.clone(), self.resolver.clone(), tunneler)?);
         let mut clients = self.clients();
         if clients.len() >= CLIENTS_MAX {
             // No other references exist.
@@ -116,6 +125,8 @@ pub struct Client {
     authority: String,
     authorization: Option<HeaderValue>,
     resolver: Arc<dyn Resolver>,
+    /// The proxy of the peer's network.
+    tunneler: Option<Arc<Tunneler>>,
     security: Security,
     exchanges: Semaphore,
     streams: Arc<Semaphore>,
@@ -156,7 +167,11 @@ struct PendingResponse {
 }
 
 impl Client {
-    fn new(peer: Peer, resolver: Arc<dyn Resolver>) -> Result<Client, ConfigError> {
+    fn new(
+        peer: Peer,
+        resolver: Arc<dyn Resolver>,
+        tunneler: Option<Arc<Tunneler>>,
+    ) -> Result<Client, ConfigError> {
         let authorization = peer.authorization.as_deref().map(|text| {
             let mut value = HeaderValue::from_str(text)?;
             value.set_sensitive(true);
@@ -166,6 +181,7 @@ impl Client {
             authority: peer.authority(),
             authorization: authorization.transpose().map_err(|_| ConfigError::Authorization)?,
             resolver,
+            tunneler,
             security: match peer.scheme {
                 Scheme::Https => {
                     let config = tls::config(&peer, tls::ANY_HTTP)?;
@@ -234,7 +250,7 @@ impl Client {
         let mut collected = Collected::default();
         let mut place = None;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| match hyper_cause(&error, Some(addrs)) {
+            let frame = frame.map_err(|error| match hyper_cause(&error, addrs) {
                 Cause::Closed | Cause::Protocol(_) => Cause::Cut,
                 other => other,
             })?;
@@ -273,7 +289,7 @@ impl Client {
                             return Ok(PendingResponse { response, addrs, http1: Some(sender) });
                         }
                         Err(error) if may_retry && error.message().is_some() => {}
-                        Err(error) => return Err(hyper_cause(error.error(), Some(addrs))),
+                        Err(error) => return Err(hyper_cause(error.error(), addrs)),
                     }
                 }
                 Sender::Http2(mut sender) => {
@@ -289,7 +305,7 @@ impl Client {
                         {
                             self.pool().http2 = None;
                         }
-                        Err(error) => return Err(hyper_cause(error.error(), Some(addrs))),
+                        Err(error) => return Err(hyper_cause(error.error(), addrs)),
                     }
                 }
             }
@@ -364,9 +380,9 @@ impl Client {
     }
 
     async fn open(self: &Arc<Self>, deadline: Instant) -> Result<PooledConnection, Cause> {
-        let addresses = self.addresses().await?;
+        let target = self.target().await?;
         let (sender, addrs) =
-            connection::open(&addresses, &self.peer, &self.security, deadline).await?;
+            connection::open(&target, &self.peer, &self.security, deadline).await?;
         let is_swept = {
             let mut pool = self.pool();
             pool.speaks_http1 = matches!(sender, Sender::Http1(_));
@@ -380,6 +396,34 @@ impl Client {
             tokio::spawn(sweep(Arc::downgrade(self)));
         }
         Ok(PooledConnection { sender, addrs, is_new: true })
+    }
+
+    async fn target(&self) -> Result<Target, Cause> {
+        match &self.tunneler {
+            None => self.addresses().await.map(Target::Addresses),
+            Some(tunneler) => Ok(Target::Through(tunneler.clone(), self.far_address().await?)),
+        }
+    }
+
+    /// Returns the address that the proxy of the network is asked for. It resolves names itself, but for those of
+    /// services, and those that users chose.
+    async fn far_address(&self) -> Result<String, Cause> {
+        let Peer { host, port, route, proxy, .. } = &self.peer;
+        if let Some(Proxy { host, port, .. }) = proxy {
+            return Ok(authority(host, *port));
+        }
+        let found = match route {
+            Route::Dns | Route::Node => return Ok(authority(host, *port)),
+            Route::Public => lookup(host, *port, Reach::GlobalUnicast).await?,
+            Route::Given => {
+                match self.resolver.resolve(host, *port).await.map_err(Cause::Resolve)? {
+                    Resolved::Addresses(found) => found,
+                    Resolved::Name { host, port } => return Ok(authority(&host, port)),
+                }
+            }
+        };
+        let first = found.first().map(ToString::to_string);
+        first.ok_or_else(|| Cause::Resolve("dial tcp: no address".to_owned()))
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Cause> {
@@ -427,7 +471,7 @@ impl Client {
         if let Security::Tls(config, _) = &mut security {
             Arc::make_mut(config).alpn_protocols = tls::alpn(tls::HTTP1);
         }
-        connection::connect(&self.addresses().await?, &self.peer, &security, deadline).await
+        connection::connect(&self.target().await?, &self.peer, &security, deadline).await
     }
 
     /// Returns the peer.

@@ -3,14 +3,13 @@
 use crate::error::Cause;
 use crate::peer::Peer;
 use crate::resolve::ADDRESSES_MAX;
-use crate::verify::GoCertificateError;
+use crate::selector::{Tunnel, Tunneler};
+use crate::wire::{AddrPair, Security, io_cause, tls_cause};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{Either, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
-use rustls_pki_types::ServerName;
 use std::error::Error as _;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -56,43 +55,45 @@ pub(crate) enum Sender {
     Http2(http2::SendRequest<Body>),
 }
 
-/// The local and the remote address.
-pub(crate) type AddrPair = (SocketAddr, SocketAddr);
-
-/// How a connection is secured.
-#[derive(Clone)]
-pub(crate) enum Security {
-    /// With TLS; the peer's certificate must have the name.
-    Tls(Arc<ClientConfig>, ServerName<'static>),
-    /// Not at all.
-    None,
+/// Where a connection is made to.
+pub(crate) enum Target {
+    /// The first address that answers.
+    Addresses(Vec<SocketAddr>),
+    /// An address, `host:port`, through a proxy.
+    Through(Arc<Tunneler>, String),
 }
 
-/// Connects to the first address that answers, and does the handshakes.
+/// Connects to a target, and does the handshakes.
 pub(crate) async fn open(
-    addresses: &[SocketAddr],
+    target: &Target,
     peer: &Peer,
     security: &Security,
     deadline: Instant,
 ) -> Result<(Sender, AddrPair), Cause> {
-    let (stream, addrs) = connect(addresses, peer, security, deadline).await?;
-    let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+    let (stream, addrs) = connect(target, peer, security, deadline).await?;
+    let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, addrs))?;
     Ok((sender, addrs))
 }
 
-/// Connects to the first address that answers, and through the proxy if there is one, and does the
+/// Connects to a target, and through the proxy of the peer if there is one, and does the
 /// TLS handshake.
 pub(crate) async fn connect(
-    addresses: &[SocketAddr],
+    target: &Target,
     peer: &Peer,
     security: &Security,
     deadline: Instant,
 ) -> Result<(SecuredStream, AddrPair), Cause> {
-    let mut stream = dial(addresses, deadline).await?;
-    let addrs = stream
-        .local_addr()
-        .and_then(|local| Ok((local, stream.peer_addr()?)))
-        .map_err(|error| Cause::Transport { addrs: None, error })?;
+    let (mut stream, addrs) = match target {
+        Target::Addresses(addresses) => {
+            let stream = dial(addresses, deadline).await?;
+            let addrs = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+            let addrs = addrs.map_err(|error| Cause::Transport { addrs: None, error })?;
+            (Wire::Tcp(stream), Some(addrs))
+        }
+        Target::Through(tunneler, address) => {
+            (Wire::Tunnel(tunneler.dial(address, deadline).await?), None)
+        }
+    };
     if let Some(proxy) = &peer.proxy {
         proxy.connect(&mut stream, &peer.host, peer.port).await?;
     }
@@ -100,7 +101,7 @@ pub(crate) async fn connect(
         return Ok((SecuredStream::Plain(stream), addrs));
     };
     let tls = TlsConnector::from(config.clone()).connect(name.clone(), stream);
-    let stream = tls.await.map_err(|error| io_cause(error, Some(addrs)))?;
+    let stream = tls.await.map_err(|error| io_cause(error, addrs))?;
     Ok((SecuredStream::Tls(Box::new(stream)), addrs))
 }
 
@@ -165,8 +166,72 @@ fn http1() -> http1::Builder {
 /// A connection, with TLS or without. TLS may end without close_notify, as in Go: HTTP frames its
 /// messages, except responses that end with their connection.
 pub(crate) enum SecuredStream {
-    Tls(Box<TlsStream<TcpStream>>),
-    Plain(TcpStream),
+    Tls(Box<TlsStream<Wire>>),
+    Plain(Wire),
+}
+
+/// What a connection is made of.
+pub(crate) enum Wire {
+    Tcp(TcpStream),
+    Tunnel(Tunnel),
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Wire::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Wire::Tunnel(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Wire::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Wire::Tunnel(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Wire::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Wire::Tunnel(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Wire::Tcp(stream) => stream.is_write_vectored(),
+            Wire::Tunnel(_) => false,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Wire::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Wire::Tunnel(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Wire::Tunnel(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
 }
 
 impl SecuredStream {
@@ -241,51 +306,8 @@ impl AsyncWrite for SecuredStream {
     }
 }
 
-/// Maps a transport error.
-pub(crate) fn io_cause(error: io::Error, addrs: Option<AddrPair>) -> Cause {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match tls {
-        Some(tls) => tls_cause(tls),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
-        None => Cause::Transport { addrs, error },
-    }
-}
-
-fn tls_cause(error: &rustls::Error) -> Cause {
-    match error {
-        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
-            let why = other.0.downcast_ref::<GoCertificateError>();
-            Cause::Certificate(why.map_or_else(|| other.to_string(), ToString::to_string))
-        }
-        rustls::Error::InvalidCertificate(why) => Cause::Certificate(format!("x509: {why}")),
-        rustls::Error::AlertReceived(alert) => Cause::Alert(alert_text(*alert)),
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Cause::NotTls,
-        other => Cause::Handshake(format!("tls: {other}")),
-    }
-}
-
-fn alert_text(alert: AlertDescription) -> String {
-    let known = match alert {
-        AlertDescription::HandshakeFailure => "handshake failure",
-        AlertDescription::BadCertificate => "bad certificate",
-        AlertDescription::UnsupportedCertificate => "unsupported certificate",
-        AlertDescription::CertificateRevoked => "revoked certificate",
-        AlertDescription::CertificateExpired => "expired certificate",
-        AlertDescription::CertificateUnknown => "unknown certificate",
-        AlertDescription::CertificateRequired => "certificate required",
-        AlertDescription::UnknownCA => "unknown certificate authority",
-        AlertDescription::AccessDenied => "access denied",
-        AlertDescription::ProtocolVersion => "protocol version not supported",
-        AlertDescription::InternalError => "internal error",
-        AlertDescription::UnrecognisedName => "unrecognized name",
-        AlertDescription::NoApplicationProtocol => "no application protocol",
-        other => return format!("{other:?}"),
-    };
-    known.to_owned()
-}
-
 /// Maps an error of hyper.
-pub(crate) fn hyper_cause(error: &hyper::Error, addrs: Option<AddrPair>) -> Cause {
+pub(crate) fn hyper_cause(error: &hyper::Error, addrs: AddrPair) -> Cause {
     if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
         return Cause::Closed;
     }
@@ -306,7 +328,7 @@ pub(crate) fn hyper_cause(error: &hyper::Error, addrs: Option<AddrPair>) -> Caus
     Cause::Protocol("malformed HTTP response".to_owned())
 }
 
-fn h2_cause(error: &h2::Error, addrs: Option<AddrPair>) -> Cause {
+fn h2_cause(error: &h2::Error, addrs: AddrPair) -> Cause {
     match error.get_io() {
         Some(inner) => io_cause(copy_error(inner), addrs),
         None if error.is_reset() => {

@@ -49,6 +49,8 @@ pub enum Cause {
         /// Why.
         error: io::Error,
     },
+    /// The proxy of the peer's network could not be reached, or did not connect; the complete text.
+    Tunnel(String),
     /// The peer's certificate is invalid.
     Certificate(String),
     /// The peer sent a TLS alert.
@@ -79,10 +81,19 @@ pub enum Cause {
     },
 }
 
+impl Cause {
+    /// Returns the cause for a Unix domain socket to which no connection could be made.
+    pub(crate) fn socket(path: &str, error: &io::Error) -> Cause {
+        Cause::Tunnel(format!("dial unix {path}: connect: {}", errno(error)))
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Resolve(text) | Cause::Handshake(text) => f.write_str(text),
+            Cause::Resolve(text) | Cause::Handshake(text) | Cause::Tunnel(text) => {
+                f.write_str(text)
+            }
             Cause::Forbidden(address) => {
                 write!(f, "dial tcp {address}: the name leads to a local address")
             }

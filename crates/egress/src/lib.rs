@@ -5,6 +5,9 @@
 //! ([`Proxy`]). Connections, exchanges, headers and bodies have maximums, and each exchange has one
 //! deadline. Error texts are those of Go's `net/http`, because clients of a kube-apiserver see them.
 //!
+//! An [`EgressSelector`] names the proxies through which the connections to a network go: by CONNECT, or by
+//! konnectivity's protocol.
+//!
 //! [`GrpcPeer`] is the one exception to HTTP: gRPC to processes of this host, over Unix domain sockets, and to
 //! collectors of traces.
 //!
@@ -16,22 +19,26 @@ mod client;
 mod connection;
 mod error;
 mod grpc;
+mod konnectivity;
 pub mod kubeconfig;
 pub mod metrics;
 mod peer;
 mod proxy;
 mod resolve;
+mod selector;
 mod stream;
 mod tls;
 mod traced;
 mod verify;
+mod wire;
 
 pub use client::{Client, Egress, Request, Response};
 pub use connection::StreamedBody;
 pub use error::{Cause, Error, Phase};
 pub use grpc::{GrpcPeer, grpc_code_name, grpc_error_text};
-pub use peer::{Identity, Peer, Route, Scheme, Trust};
+pub use peer::{Identity, Network, NetworkChoice, Peer, Route, Scheme, Trust};
 pub use proxy::Proxy;
 pub use resolve::{BoxFuture, Resolved, Resolver};
+pub use selector::{EgressSelector, Tunnel, Tunneler};
 pub use stream::{StreamedResponse, UpgradeAnswer, Upgraded};
 pub use tls::ConfigError;

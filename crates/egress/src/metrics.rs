@@ -65,8 +65,73 @@ pub(crate) fn ended(
     }
 }
 
+/// The connections through proxies of networks.
+#[derive(Debug)]
+struct Dials {
+    /// By protocol and transport.
+    starts: SeriesMap<Counter>,
+    /// By protocol and transport.
+    seconds: SeriesMap<DialSeconds>,
+    /// By protocol, stage and transport.
+    failures: SeriesMap<Counter>,
+}
+
+#[derive(Debug)]
+struct DialSeconds(Histogram);
+
+impl Default for DialSeconds {
+    fn default() -> DialSeconds {
+        DialSeconds(Histogram::new(&DIAL_BOUNDS))
+    }
+}
+
+static DIALS: LazyLock<Dials> = LazyLock::new(|| Dials {
+    starts: SeriesMap::new(SERIES_MAX),
+    seconds: SeriesMap::new(SERIES_MAX),
+    failures: SeriesMap::new(SERIES_MAX),
+});
+
+/// Counts a connection through a proxy that is begun.
+pub(crate) fn dial_started(protocol: &str, transport: &str) {
+    if let Some(series) = DIALS.starts.get(&[protocol, transport]) {
+        series.metrics.increment();
+    }
+}
+
+/// Counts a connection through a proxy that is open.
+pub(crate) fn dialed(protocol: &str, transport: &str, took: Duration) {
+    if let Some(series) = DIALS.seconds.get(&[protocol, transport]) {
+        series.metrics.0.observe_duration(took);
+    }
+}
+
+/// Counts a connection through a proxy that failed at a stage.
+pub(crate) fn dial_failed(protocol: &str, stage: &str, transport: &str) {
+    if let Some(series) = DIALS.failures.get(&[protocol, stage, transport]) {
+        series.metrics.increment();
+    }
+}
+
+fn write_dials(out: &mut Exposition) {
+    let mut text = out.family(&DIAL_STARTS);
+    for series in DIALS.starts.all() {
+        text.value(&series.values(), series.metrics.get() as f64);
+    }
+    drop(text);
+    let mut text = out.family(&DIAL_SECONDS);
+    for series in DIALS.seconds.all() {
+        text.histogram(&series.values(), &series.metrics.0);
+    }
+    drop(text);
+    let mut text = out.family(&DIAL_FAILURES);
+    for series in DIALS.failures.all() {
+        text.value(&series.values(), series.metrics.get() as f64);
+    }
+}
+
 /// Writes the metrics of all requests of this process.
 pub fn write(out: &mut Exposition) {
+    write_dials(out);
     let all = REQUESTS.exchanges.all();
     type Which = fn(&Exchanges) -> &Histogram;
     let histograms: [(&'static Description, Which); 3] = [
@@ -85,6 +150,26 @@ pub fn write(out: &mut Exposition) {
         text.value(&series.values(), series.metrics.get() as f64);
     }
 }
+
+static DIAL_BOUNDS: Bounds = Bounds::seconds(&[0.005, 0.025, 0.1, 0.5, 2.5, 12.5]);
+
+static DIAL_STARTS: Description = Description::counter(
+    "apiserver_egress_dialer_dial_start_total",
+    "[ALPHA] Connections through proxies that were begun, by the proxy's protocol and transport.",
+    &["protocol", "transport"],
+);
+
+static DIAL_SECONDS: Description = Description::histogram(
+    "apiserver_egress_dialer_dial_duration_seconds",
+    "[ALPHA] Seconds until a connection through a proxy was open, by its protocol and transport.",
+    &["protocol", "transport"],
+);
+
+static DIAL_FAILURES: Description = Description::counter(
+    "apiserver_egress_dialer_dial_failure_count",
+    "[ALPHA] Connections through proxies that failed, by the proxy's protocol, stage and transport.",
+    &["protocol", "stage", "transport"],
+);
 
 static SECONDS: Bounds =
     Bounds::seconds(&[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0]);

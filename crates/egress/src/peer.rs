@@ -26,6 +26,8 @@ pub struct Peer {
     pub authorization: Option<String>,
     /// The proxy on the way, which then resolves `host`.
     pub proxy: Option<Proxy>,
+    /// How it is reached where networks have proxies.
+    pub selection: NetworkChoice,
 }
 
 impl Peer {
@@ -42,6 +44,7 @@ impl Peer {
             identity: None,
             authorization: None,
             proxy: None,
+            selection: NetworkChoice::ByRoute,
         }
     }
 
@@ -79,6 +82,29 @@ pub enum Route {
     Public,
     /// With the [`Resolver`](crate::Resolver) of the [`Egress`](crate::Egress).
     Given,
+}
+
+/// Where a connection leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Network {
+    /// Servers beside this one: webhooks that have a URL, authenticators, authorizers, collectors of events.
+    ControlPlane,
+    /// Nodes, pods and services.
+    Cluster,
+    /// The store.
+    Etcd,
+}
+
+/// How a peer is reached where there is a selector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum NetworkChoice {
+    /// As its [`Route`] says: names of DNS are in the network of the control plane, all else is in the cluster.
+    #[default]
+    ByRoute,
+    /// Directly.
+    Direct,
+    /// As peers of this network.
+    Network(Network),
 }
 
 /// The trusted CAs for the peer's certificate.

@@ -2,9 +2,10 @@
 //! proxy needs.
 
 use crate::client::Client;
-use crate::connection::{self, AddrPair, Body, Sender, StreamedBody, hyper_cause};
+use crate::connection::{self, Body, Sender, StreamedBody, hyper_cause};
 use crate::error::{Cause, Error};
 use crate::traced;
+use crate::wire::AddrPair;
 use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
@@ -99,7 +100,7 @@ impl Client {
             };
             match failed.take_message() {
                 Some(unsent) if may_retry => message = unsent,
-                _ => return Err(hyper_cause(failed.error(), Some(addrs))),
+                _ => return Err(hyper_cause(failed.error(), addrs)),
             }
         }
     }
@@ -126,7 +127,7 @@ impl Client {
         let mut message = request.map(|()| Body::Right(UnsyncBoxBody::new(empty)));
         self.address(&mut message, Version::HTTP_11);
         let response =
-            sender.send_request(message).await.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+            sender.send_request(message).await.map_err(|error| hyper_cause(&error, addrs))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let body = |incoming| StreamedResponse { incoming, addrs, back: None, _permit: permit };
             return Ok(UpgradeAnswer::Refused(response.map(body)));
@@ -134,7 +135,7 @@ impl Client {
         let (parts, incoming) = response.into_parts();
         let upgraded = hyper::upgrade::on(Response::from_parts(parts.clone(), incoming))
             .await
-            .map_err(|error| hyper_cause(&error, Some(addrs)))?;
+            .map_err(|error| hyper_cause(&error, addrs))?;
         Ok(UpgradeAnswer::Switched(Response::from_parts(parts, ()), TokioIo::new(upgraded)))
     }
 
@@ -180,7 +181,7 @@ impl HttpBody for StreamedResponse {
         if is_over && let Some((client, sender)) = this.back.take() {
             client.put_back(sender, this.addrs);
         }
-        polled.map_err(|error| match hyper_cause(&error, Some(this.addrs)) {
+        polled.map_err(|error| match hyper_cause(&error, this.addrs) {
             Cause::Closed | Cause::Protocol(_) => io::Error::other(Cause::Cut.to_string()),
             other => io::Error::other(other.to_string()),
         })
@@ -203,6 +204,6 @@ impl Client {
     ) -> Result<(http1::SendRequest<Body>, AddrPair), Cause> {
         let (stream, addrs) = self.connect_http1(deadline).await?;
         let sender = connection::start_upgradable(stream).await;
-        sender.map(|sender| (sender, addrs)).map_err(|error| hyper_cause(&error, Some(addrs)))
+        sender.map(|sender| (sender, addrs)).map_err(|error| hyper_cause(&error, addrs))
     }
 }

@@ -1,11 +1,14 @@
 //! [`Backend`]: the opened store.
 
 use crate::builder::Builder;
-use crate::etcd::Answering;
+use crate::etcd::{Answering, Etcd};
+use crate::etcd_overrides::clusters;
 use crate::private_files;
 use crate::start_error::{StartError, with_causes};
 use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
+use bytes::Bytes;
 use keelson_encryption::Encryption;
+use keelson_registry::StoreSource;
 use keelson_resources::EtcdCodec;
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
 use keelson_store_etcd::EtcdStore;
@@ -21,6 +24,25 @@ pub(crate) struct Backend {
     pub engine: Engine,
     /// How values are encrypted, and the store above that.
     pub encrypted: Option<(Arc<Encryption>, Arc<Transformed>)>,
+    /// The stores of single resources.
+    pub others: Vec<OtherBackend>,
+}
+
+/// The store of single resources, an etcd cluster.
+pub(crate) struct OtherBackend {
+    /// Values are records.
+    pub store: Arc<Transformed>,
+    /// The same store with its values as they are stored.
+    pub stored: Arc<EtcdStore>,
+    /// The prefixes of the keys in it.
+    pub prefixes: Vec<Bytes>,
+}
+
+impl OtherBackend {
+    /// Returns the store and its prefixes for the registry.
+    pub fn source(&self) -> StoreSource {
+        StoreSource { store: self.store.clone(), prefixes: self.prefixes.clone() }
+    }
 }
 
 /// Where the data is.
@@ -38,34 +60,59 @@ impl Builder {
             None => None,
         };
         let (stored, engine) = self.open_engine().await?;
+        let others = self.open_others(encryption.as_ref()).await?;
         let (codec, prefix) = match (&engine, &self.storage.etcd) {
-            (Engine::Etcd(_), Some(etcd)) => {
-                let codec = EtcdCodec::new(&self.apis.runtime_config, self.apis.features);
-                (Some(codec), etcd.key_prefix()?)
-            }
+            (Engine::Etcd(_), Some(etcd)) => (Some(self.etcd_codec()), etcd.key_prefix()?),
             _ => (None, PREFIX.to_owned()),
         };
         let encrypted =
             encryption.clone().map(|encryption| EncryptedValues::new(encryption, &prefix));
         if codec.is_none() && encrypted.is_none() {
-            return Ok(Backend { store: stored.clone(), stored, engine, encrypted: None });
+            return Ok(Backend { store: stored.clone(), stored, engine, encrypted: None, others });
         }
         let values = Arc::new(StoredValues { codec, encrypted });
         let store = Transformed::new(stored.clone(), values);
         let encrypted = encryption.map(|encryption| (encryption, store.clone()));
-        Ok(Backend { store, stored, engine, encrypted })
+        Ok(Backend { store, stored, engine, encrypted, others })
+    }
+
+    fn etcd_codec(&self) -> EtcdCodec {
+        EtcdCodec::storing(self.storage.media_type, &self.apis.runtime_config, self.apis.features)
+    }
+
+    /// Opens the clusters of single resources.
+    async fn open_others(
+        &self,
+        encryption: Option<&Arc<Encryption>>,
+    ) -> Result<Vec<OtherBackend>, StartError> {
+        let Some(etcd) = &self.storage.etcd else { return Ok(vec![]) };
+        let prefix = etcd.key_prefix()?;
+        let mut others = vec![];
+        for cluster in clusters(&etcd.overrides, &self.apis.runtime_config, self.apis.features) {
+            let etcd = Etcd { servers: cluster.servers, ..etcd.clone() };
+            let stored = etcd.open_cluster(self.far_side.egress_selector.etcd.as_ref()).await?;
+            let encrypted =
+                encryption.map(|encryption| EncryptedValues::new(encryption.clone(), &prefix));
+            let values = StoredValues { codec: Some(self.etcd_codec()), encrypted };
+            let store = Transformed::new(stored.clone(), Arc::new(values));
+            let prefixes = cluster.prefixes.into_iter().map(Bytes::from).collect();
+            others.push(OtherBackend { store, stored, prefixes });
+        }
+        Ok(others)
     }
 
     async fn open_engine(&self) -> Result<(Arc<dyn Store>, Engine), StartError> {
         match (&self.storage.store, &self.storage.etcd, &self.storage.data_dir) {
             (Some(store), ..) => Ok((store.clone(), Engine::Given)),
-            (None, Some(etcd), _) => match etcd.open().await? {
-                Answering::Cluster(store) => Ok((store.clone(), Engine::Etcd(store))),
-                Answering::StandIn(folder) => {
-                    let folder = folder.join(folder_name(&etcd.prefix));
-                    open_embedded(folder, "--etcd-servers")
+            (None, Some(etcd), _) => {
+                match etcd.open(self.far_side.egress_selector.etcd.as_ref()).await? {
+                    Answering::Cluster(store) => Ok((store.clone(), Engine::Etcd(store))),
+                    Answering::StandIn(folder) => {
+                        let folder = folder.join(folder_name(&etcd.prefix));
+                        open_embedded(folder, "--etcd-servers")
+                    }
                 }
-            },
+            }
             (None, None, None) => Ok(embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
         }

@@ -91,16 +91,19 @@ impl EncryptionFile {
     }
 }
 
-/// Looks at objects that cannot be read, until the future is dropped. When one of them can be read now, because
+/// Looks at objects that cannot be read in the stores, in the order of the cache's sources, until the future is dropped. When one of them can be read now, because
 /// a key was added or a plug-in answers, all values are read again.
 pub(crate) async fn reread_when_readable(
     registry: Arc<Registry>,
-    store: Arc<Transformed>,
+    stores: Vec<Arc<Transformed>>,
     interval: Duration,
 ) {
     loop {
         tokio::time::sleep(interval).await;
         for (prefix_bytes, key) in registry.cache.unreadable_keys(UNREADABLE_MAX) {
+            let resource = registry.cache.resource(&key[..prefix_bytes]);
+            let source = resource.map_or(0, |resource| resource.source());
+            let Some(store) = stores.get(source) else { continue };
             let found = store.get(&key).await;
             if let Ok(Some(kv)) = found
                 && Entry::from_store(prefix_bytes, &kv).is_ok()

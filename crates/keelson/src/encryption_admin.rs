@@ -30,16 +30,24 @@ const FAILURES_MAX: usize = 20;
 
 /// Counts values by their keys, and writes stale ones again.
 pub(crate) struct EncryptionAdmin {
-    /// Values are records.
-    store: Arc<dyn Store>,
-    /// The same store with its values as they are stored.
-    stored: Arc<dyn Store>,
+    /// The store of all that is in no other, then those of single resources.
+    places: Vec<Place>,
     encryption: Option<Arc<Encryption>>,
     /// Made when it is first needed.
     resources: LazyLock<StoredResources>,
     registry: Arc<Registry>,
     event_ttl: Duration,
     rotation: Mutex<Rotation>,
+}
+
+/// A store.
+struct Place {
+    /// Values are records.
+    store: Arc<dyn Store>,
+    /// The same store with its values as they are stored.
+    stored: Arc<dyn Store>,
+    /// The prefixes of the keys in it; of the first store, all others.
+    prefixes: Vec<Bytes>,
 }
 
 /// How far the last rotation is.
@@ -73,9 +81,18 @@ impl EncryptionAdmin {
         registry: Arc<Registry>,
         event_ttl: Duration,
     ) -> Arc<EncryptionAdmin> {
-        Arc::new(EncryptionAdmin {
+        let main = Place {
             store: backend.store.clone(),
             stored: backend.stored.clone(),
+            prefixes: vec![],
+        };
+        let others = backend.others.iter().map(|other| Place {
+            store: other.store.clone(),
+            stored: other.stored.clone(),
+            prefixes: other.prefixes.clone(),
+        });
+        Arc::new(EncryptionAdmin {
+            places: [main].into_iter().chain(others).collect(),
             encryption: backend.encrypted.as_ref().map(|(encryption, _)| encryption.clone()),
             resources: LazyLock::new(StoredResources::default),
             registry,
@@ -136,12 +153,29 @@ impl EncryptionAdmin {
         &self,
         mut take: impl FnMut(&KeyValue, (&str, &str)),
     ) -> Result<(), String> {
+        for place in 0..self.places.len() {
+            self.for_each_stored_in(place, &mut take).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the store of a key.
+    fn place_of(&self, key: &[u8]) -> usize {
+        let has = |place: &Place| place.prefixes.iter().any(|prefix| key.starts_with(prefix));
+        self.places.iter().position(has).unwrap_or(0)
+    }
+
+    async fn for_each_stored_in(
+        &self,
+        place: usize,
+        take: &mut impl FnMut(&KeyValue, (&str, &str)),
+    ) -> Result<(), String> {
         let mut query = Range { limit: PAGE_ITEMS, ..Range::prefix(ROOT) };
         loop {
-            let page = self.stored.range(query.clone()).await;
+            let page = self.places[place].stored.range(query.clone()).await;
             let page =
                 page.map_err(|error| format!("the stored values cannot be read: {error}"))?;
-            for kv in &page.items {
+            for kv in page.items.iter().filter(|kv| self.place_of(&kv.key) == place) {
                 if let Some(resource) = self.resources.group_resource(&kv.key) {
                     take(kv, resource);
                 }
@@ -225,14 +259,15 @@ impl EncryptionAdmin {
 
     /// Writes a value again, unless it has changed meanwhile.
     async fn rewrite(&self, key: &Bytes) -> Result<(), String> {
-        let found = self.store.get(key).await.map_err(|error| error.to_string())?;
+        let store = &self.places[self.place_of(key)].store;
+        let found = store.get(key).await.map_err(|error| error.to_string())?;
         let Some(found) = found else { return Ok(()) };
         if is_unreadable(&found.value) {
             return Err(String::from_utf8_lossy(&found.value[1..]).into_owned());
         }
         let put = Op::Put { key: key.clone(), value: found.value, lease: self.lease(key) };
         let compare = vec![Compare { key: key.clone(), modified: found.modified }];
-        let written = self.store.txn(Txn { compare, ops: vec![put] }).await;
+        let written = store.txn(Txn { compare, ops: vec![put] }).await;
         // After a conflict it is somebody else's write, which has used the current key.
         written.map(drop).map_err(|error| crate::start_error::with_causes(&error))
     }

@@ -1,17 +1,26 @@
 //! Data in an etcd cluster instead of a folder: the options, and opening the store.
 
+use crate::etcd_overrides::EtcdOverride;
 use crate::etcd_stand_in;
 use crate::start_error::StartError;
-use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError};
+use crate::supervisor::Loops;
+use keelson_egress::Tunneler;
+use keelson_registry::Registry;
+use keelson_store_etcd::{
+    Compactor, DialedStream, Dialer, EtcdOptions, EtcdStore, EtcdTls, OpenError,
+};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Interval of the connection attempts at the start.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a connection through a proxy may take.
+const DIAL_TIME_MAX: Duration = Duration::from_secs(30);
 /// Interval of the log line about waiting for etcd.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -31,6 +40,8 @@ pub struct Etcd {
     /// `--lease-reuse-duration-seconds`: how long a key with a time to live may live longer at most, so that
     /// keys share a lease.
     pub lease_reuse: Duration,
+    /// `--etcd-servers-overrides`: the clusters of single resources.
+    pub overrides: Vec<EtcdOverride>,
     /// `--etcd-compaction-interval`: the interval of compaction; zero: this server never compacts.
     pub compaction_interval: Duration,
 }
@@ -54,13 +65,22 @@ impl Etcd {
             prefix: "/registry".to_owned(),
             start_timeout: Duration::from_secs(60),
             lease_reuse: Duration::from_secs(60),
+            overrides: vec![],
             compaction_interval: Duration::from_secs(300),
         }
     }
 
-    /// Waits for a cluster, or for the program in etcd's place, whose folder is used instead.
-    pub(crate) async fn open(&self) -> Result<Answering, StartError> {
-        let options = self.options()?;
+    /// Waits for a cluster, through a proxy if there is one, or for the program in etcd's place, whose folder is used
+    /// instead.
+    pub(crate) async fn open(
+        &self,
+        tunneler: Option<&Arc<Tunneler>>,
+    ) -> Result<Answering, StartError> {
+        if tunneler.is_some() {
+            // What is behind a proxy is not on this host.
+            return self.open_cluster(tunneler).await.map(Answering::Cluster);
+        }
+        let options = self.options(None)?;
         self.retry(async || {
             if let Some(folder) = etcd_stand_in::folder_behind(&self.servers).await {
                 return Ok(Answering::StandIn(folder));
@@ -71,13 +91,17 @@ impl Etcd {
     }
 
     /// Waits for what speaks etcd's protocol, whatever program it is.
-    pub(crate) async fn open_cluster(&self) -> Result<Arc<EtcdStore>, StartError> {
-        let options = self.options()?;
+    pub(crate) async fn open_cluster(
+        &self,
+        tunneler: Option<&Arc<Tunneler>>,
+    ) -> Result<Arc<EtcdStore>, StartError> {
+        let options = self.options(tunneler)?;
         self.retry(async || EtcdStore::open(options.clone()).await).await
     }
 
-    fn options(&self) -> Result<EtcdOptions, StartError> {
+    fn options(&self, tunneler: Option<&Arc<Tunneler>>) -> Result<EtcdOptions, StartError> {
         Ok(EtcdOptions {
+            dialer: tunneler.map(dialer),
             tls: self.tls()?,
             prefix: self.key_prefix()?,
             lease_reuse: self.lease_reuse,
@@ -155,6 +179,20 @@ impl Etcd {
     }
 }
 
+/// Returns what connects to members through a proxy.
+fn dialer(tunneler: &Arc<Tunneler>) -> Dialer {
+    let tunneler = tunneler.clone();
+    Dialer::new(move |address| {
+        let tunneler = tunneler.clone();
+        Box::pin(async move {
+            let deadline = tokio::time::Instant::now() + DIAL_TIME_MAX;
+            let dialed = tunneler.dial(&address, deadline).await;
+            let dialed = dialed.map_err(|cause| std::io::Error::other(cause.to_string()))?;
+            Ok(Box::pin(dialed) as DialedStream)
+        })
+    })
+}
+
 /// Reads a PEM file and validates it with `check`.
 fn read(
     flag: &str,
@@ -182,6 +220,29 @@ pub(crate) async fn compact(
         }
         tokio::time::sleep(interval).await;
     }
+}
+
+/// Starts the loop that compacts the stores of single resources.
+pub(crate) fn start_compaction_of_others(
+    stores: Vec<Arc<EtcdStore>>,
+    registry: &Arc<Registry>,
+    interval: Duration,
+    loops: &mut Loops,
+) {
+    if stores.is_empty() {
+        return;
+    }
+    let registry = registry.clone();
+    loops.run("compaction-of-overrides", move || {
+        let mut compactions = JoinSet::new();
+        for (number, store) in stores.iter().enumerate() {
+            let registry = registry.clone();
+            // The first source of the cache is the main store.
+            let on_compacted = move |through| registry.cache.compact(number + 1, through);
+            compactions.spawn(compact(store.clone(), interval, on_compacted));
+        }
+        async move { while compactions.join_next().await.is_some() {} }
+    });
 }
 
 #[cfg(test)]

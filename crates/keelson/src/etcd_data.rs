@@ -63,7 +63,8 @@ impl EtcdData {
                 ));
             }
         }
-        let stored = runtime.block_on(etcd.open_cluster()).map_err(|error| error.to_string())?;
+        let stored =
+            runtime.block_on(etcd.open_cluster(None)).map_err(|error| error.to_string())?;
         let prefix = etcd.key_prefix().map_err(|error| error.to_string())?;
         let file = encryption.map(|path| EncryptionFile::read(path, false)).transpose()?;
         let encryption = file

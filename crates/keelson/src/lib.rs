@@ -18,11 +18,13 @@ mod backend;
 mod backup_socket;
 mod builder;
 mod controllers;
+mod egress_selection;
 mod election;
 mod encryption;
 mod encryption_admin;
 mod etcd;
 mod etcd_data;
+mod etcd_overrides;
 mod etcd_stand_in;
 mod event_ttl;
 pub mod feature_gates;
@@ -52,12 +54,14 @@ pub use authentication::{AuthenticationFile, JwtOptions, TokenWebhookOptions};
 pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
 pub use builder::Builder;
+pub use egress_selection::read_egress_selector;
 pub use encryption::EncryptionFile;
 pub use encryption_admin::{
     KeyCounts, ROTATE_PATH, STATUS_PATH as ENCRYPTION_PATH, count_key, key_list, resource_name,
 };
 pub use etcd::Etcd;
 pub use etcd_data::EtcdData;
+pub use etcd_overrides::{BadOverride, EtcdOverride};
 pub use etcd_stand_in::{EtcdAddress, EtcdStandIn};
 pub use files::raise_open_files;
 pub use front_proxy::FrontProxyOptions;
@@ -73,8 +77,10 @@ pub use keelson_audit::{
 pub use keelson_meta::time::Timestamp;
 pub use keelson_metrics::MetricsSelection;
 pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock};
-pub use keelson_resources::producer;
-pub use keelson_server::{BrowserOptions, CrossOrigins, KUBERNETES_VERSION, Limits, TlsOptions};
+pub use keelson_resources::{StorageMediaType, producer};
+pub use keelson_server::{
+    BrowserOptions, CrossOrigins, KUBERNETES_VERSION, Limits, OTHER_STORES_MAX, TlsOptions,
+};
 pub use keelson_store::Store;
 pub use keelson_workloads::{SimulatedPorts, Simulation, StageFiles};
 pub use kubeconfig::Kubeconfig;

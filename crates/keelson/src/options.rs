@@ -12,9 +12,11 @@ use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::TokenFile;
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_builtin::compaction;
+use keelson_egress::EgressSelector;
 use keelson_meta::Features;
 use keelson_metrics::MetricsSelection;
 use keelson_registry::PortRange;
+use keelson_resources::StorageMediaType;
 use keelson_server::{BrowserOptions, Limits, TlsOptions};
 use keelson_store::Store;
 use keelson_workloads::Simulation;
@@ -36,6 +38,8 @@ pub struct StorageOptions {
     pub etcd: Option<Etcd>,
     /// An open store to use instead of a data folder. The caller closes it.
     pub store: Option<Arc<dyn Store>>,
+    /// `--storage-media-type`: the encoding of objects in etcd. The embedded store has its own.
+    pub media_type: StorageMediaType,
     /// `--encryption-provider-config`: how stored values are encrypted; `None`: not at all.
     pub encryption: Option<EncryptionFile>,
     /// The data folder; `None`: data is in etcd, in a given store, or in memory only.
@@ -51,6 +55,7 @@ impl Default for StorageOptions {
         StorageOptions {
             etcd: None,
             store: None,
+            media_type: StorageMediaType::default(),
             encryption: None,
             data_dir: None,
             event_ttl: EVENT_TTL_DEFAULT,
@@ -153,6 +158,8 @@ pub struct NetworkOptions {
     pub service_ranges: Vec<String>,
     /// `--service-node-port-range`.
     pub node_ports: PortRange,
+    /// `--kubernetes-service-node-port`: the node port of the service `kubernetes`; `None`: it has none.
+    pub kubernetes_node_port: Option<u16>,
     /// `--advertise-address`.
     pub advertise: Option<IpAddr>,
     /// Whether this server is an endpoint of the service `kubernetes`
@@ -165,6 +172,7 @@ impl Default for NetworkOptions {
         NetworkOptions {
             service_ranges: vec![SERVICE_RANGE_DEFAULT.to_owned()],
             node_ports: PortRange::default(),
+            kubernetes_node_port: None,
             advertise: None,
             publishes_endpoint: true,
         }
@@ -179,6 +187,8 @@ pub struct ApiOptions {
     pub features: Features,
     /// `--allow-privileged`: whether pods may have privileged containers.
     pub allows_privileged: bool,
+    /// `--enable-garbage-collector`: whether dependents of deleted objects are deleted or orphaned.
+    pub garbage_collection: bool,
 }
 
 impl Default for ApiOptions {
@@ -187,6 +197,7 @@ impl Default for ApiOptions {
             runtime_config: vec![],
             features: Features::default(),
             allows_privileged: true,
+            garbage_collection: true,
         }
     }
 }
@@ -211,6 +222,8 @@ pub struct FarSideOptions {
     pub proxy_client_certificate: Option<(PathBuf, PathBuf)>,
     /// `--enable-aggregator-routing`.
     pub aggregator_routing: bool,
+    /// `--egress-selector-config-file`: the proxies through which the server connects to others.
+    pub egress_selector: EgressSelector,
 }
 
 /// Control loops and what they simulate.

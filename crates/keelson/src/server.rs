@@ -1,6 +1,6 @@
 //! [`Keelson`]: a running server, and how [`Builder`] starts it.
 
-use crate::backend::{Backend, Engine};
+use crate::backend::{Backend, Engine, OtherBackend};
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::builder::Builder;
 use crate::controllers::{self, ControllerRunner};
@@ -117,8 +117,9 @@ impl Builder {
         // The first objects and the certificates both wait for the disk: write them concurrently.
         let clock = self.take_clock();
         let resolver = Arc::new(ServiceResolver::new(self.far_side.aggregator_routing));
-        let egress = Arc::new(Egress::new(resolver.clone()));
-        let options = self.registry_options(advertise, address.port(), &egress)?;
+        let egress = self.egress(&resolver);
+        let mut options = self.registry_options(advertise, address.port(), &egress)?;
+        options.other_stores = backend.others.iter().map(OtherBackend::source).collect();
         let opening = tokio::spawn(keelson_builtin::open(backend.store.clone(), clock, options));
         let pki = tls_files.pki();
         let token_options = &self.authentication.service_account_tokens;
@@ -175,6 +176,11 @@ impl Builder {
         })
     }
 
+    fn egress(&self, resolver: &Arc<ServiceResolver>) -> Arc<Egress> {
+        let selector = self.far_side.egress_selector.clone();
+        Arc::new(Egress::new(resolver.clone()).with_selector(selector))
+    }
+
     /// Returns the verifiers of bearer tokens, and starts the loops that reload their files.
     fn tokens(
         &self,
@@ -202,9 +208,10 @@ impl Builder {
             let interval = self.serving.certificate_check_interval;
             file.start_loops(encryption, interval, health, loops);
             let registry = registry.clone();
-            let store = store.clone();
+            let others = backend.others.iter().map(|other| other.store.clone());
+            let stores: Vec<_> = [store.clone()].into_iter().chain(others).collect();
             loops.run("encryption-rereads", move || {
-                encryption::reread_when_readable(registry.clone(), store.clone(), interval)
+                encryption::reread_when_readable(registry.clone(), stores.clone(), interval)
             });
         }
         let encryption = EncryptionAdmin::new(backend, registry.clone(), self.storage.event_ttl);
@@ -352,6 +359,9 @@ impl Builder {
     fn controller_runner(&self, context: &Context, health: &Arc<Health>) -> ControllerRunner {
         let mut selection = Selection::default();
         selection.add(keelson_controllers::ALL, &self.controllers.selected, context);
+        if !self.apis.garbage_collection {
+            selection.remove(keelson_controllers::GARBAGE_COLLECTOR);
+        }
         let mut known: Vec<&str> = keelson_controllers::ALL.iter().map(|one| one.name).collect();
         if let Some(simulation) = &self.controllers.simulation {
             selection.remove(keelson_controllers::UNATTENDED);
@@ -478,12 +488,14 @@ impl Builder {
         Ok(RegistryOptions {
             service_ranges: self.network.service_ranges.clone(),
             node_ports: self.network.node_ports,
+            kubernetes_node_port: self.network.kubernetes_node_port,
             node_address_types: self.far_side.kubelets.address_types.clone(),
             advertise_address: advertise,
             advertise_port: port,
             runtime_config: self.apis.runtime_config.clone(),
             features: self.apis.features,
             allows_privileged: self.apis.allows_privileged,
+            garbage_collection: self.apis.garbage_collection,
             admission: self.admission.chain.clone(),
             dynamic_admission: dynamic_plug_ins(
                 &self.admission.chain,
@@ -494,6 +506,7 @@ impl Builder {
             conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress.clone()))),
             authorizer: Arc::new(self.authorization.authorizer(egress)?),
             event_ttl: self.storage.event_ttl,
+            other_stores: vec![],
             simulated_nodes: self
                 .controllers
                 .simulation
@@ -538,18 +551,23 @@ impl Builder {
     /// Starts the loop that compacts the store.
     fn start_compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
         let registry = registry.clone();
-        match (&backend.engine, &self.storage.etcd) {
-            (Engine::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
+        let interval =
+            self.storage.etcd.as_ref().map_or(Duration::ZERO, |etcd| etcd.compaction_interval);
+        if !interval.is_zero() {
+            let others = backend.others.iter().map(|other| other.stored.clone()).collect();
+            etcd::start_compaction_of_others(others, &registry, interval, loops);
+        }
+        match &backend.engine {
+            Engine::Etcd(_) if interval.is_zero() => {}
+            Engine::Etcd(store) => {
                 let store = store.clone();
-                let interval = etcd.compaction_interval;
                 loops.run("compaction", move || {
                     let registry = registry.clone();
-                    let on_compacted = move |through| registry.cache.compact(through);
+                    let on_compacted = move |through| registry.cache.compact(0, through);
                     etcd::compact(store.clone(), interval, on_compacted)
                 });
             }
-            (Engine::Etcd(_), _) => {}
-            (Engine::Embedded(_) | Engine::Given, _) => {
+            Engine::Embedded(_) | Engine::Given => {
                 let history = self.storage.history;
                 loops.run("compaction", move || compaction::run(registry.clone(), history));
             }

@@ -167,14 +167,17 @@ impl Transform for StoredValues {
     }
 
     fn may_be_stale(&self) -> bool {
-        self.encrypted.is_some()
+        self.encrypted.is_some() || self.codec.is_some()
     }
 
     fn is_stale(&self, key: &[u8], value: &Bytes) -> bool {
-        let opened = self.encrypted.as_ref().map(|encrypted| encrypted.open(key, value));
-        matches!(
-            opened,
-            Some(Ok(Opened::Plain { is_stale: true, .. } | Opened::Waits { is_stale: true }))
-        )
+        let in_other_form =
+            |plain: &[u8]| self.codec.as_ref().is_some_and(|codec| codec.is_stale(key, plain));
+        match self.encrypted.as_ref().map(|encrypted| encrypted.open(key, value)) {
+            None => in_other_form(value),
+            Some(Ok(Opened::Plain { value, is_stale })) => is_stale || in_other_form(&value),
+            Some(Ok(Opened::Waits { is_stale })) => is_stale,
+            Some(Err(_)) => false,
+        }
     }
 }

@@ -63,7 +63,7 @@ pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
             tasks.spawn(async move {
                 let _sync = sync;
                 // A sync must see the earlier writes of this process.
-                let result = match registry.cache.wait_known().await {
+                let result = match registry.cache.wait_known_everywhere().await {
                     Ok(()) => control_loop.sync(key.clone()).await,
                     Err(error) => Err(Status::unavailable(error.to_string())),
                 };

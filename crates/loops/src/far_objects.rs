@@ -77,12 +77,12 @@ impl Client {
         };
         let path = call.path.clone();
         let answer = self.registry.call_remote(call).await;
-        match answer.map_err(|why| Status::unavailable(&format!("{path}: {why}")))? {
+        match answer.map_err(|why| Status::unavailable(format!("{path}: {why}")))? {
             (200..300, body) => Ok(body),
             (404, _) => Err(Status::not_found(&objects.gvr, name)),
             (code, body) => {
                 let told = body.str_at(&["message"]).unwrap_or_default();
-                Err(Status::internal(&format!("{path}: status {code}: {told}")))
+                Err(Status::internal(format!("{path}: status {code}: {told}")))
             }
         }
     }

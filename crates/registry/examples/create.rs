@@ -86,13 +86,16 @@ async fn open() -> std::sync::Arc<Registry> {
     let options = RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".into()],
         node_ports: Default::default(),
+        kubernetes_node_port: None,
         node_address_types: vec![],
         advertise_address: [192, 0, 2, 1].into(),
         advertise_port: 6443,
         runtime_config: vec![],
         features: keelson_meta::Features::default(),
         allows_privileged: true,
+        garbage_collection: true,
         event_ttl: std::time::Duration::ZERO,
+        other_stores: vec![],
         simulated_nodes: None,
         admission: keelson_admission::Chain::default(),
         dynamic_admission: vec![

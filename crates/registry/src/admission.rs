@@ -398,7 +398,7 @@ impl Registry {
         let dependency =
             self.target(dependency.group, dependency.resource, namespace, dependency.name);
         let objects = self.objects(&dependency.kind);
-        let mut progress = self.cache.progress();
+        let mut progress = self.cache.progress_of(&objects);
         let appears = async {
             while objects.get(&dependency.key()).is_none() && namespace_exists() {
                 if progress.changed().await.is_err() {

@@ -29,7 +29,7 @@ mod write_failure;
 pub use admission::AdmissionConfigs;
 pub use clock::{Clock, SteppedClock, SystemClock};
 pub use informer::{Informer, InformerEvent, InformerScope};
-pub use keelson_cache::Snapshot;
+pub use keelson_cache::{Snapshot, StoreSource};
 pub use keelson_kinds::PortRange;
 pub use keelson_kinds::facts::{
     drop_converted_annotations, has_printed_form, has_table, older_body_versions, printed_form,

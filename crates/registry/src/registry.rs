@@ -17,7 +17,7 @@ use keelson_admission::{
     Configurations, DynamicPlugIn, NAMESPACE_AUTO_PROVISION, namespace_lifecycle,
 };
 use keelson_auth::{Authorizer, WatchedIndex};
-use keelson_cache::{Cache, Resource, Snapshot, StartError};
+use keelson_cache::{Cache, Resource, Snapshot, StartError, StoreSource};
 use keelson_kinds::PortRange;
 use keelson_meta::{Failure, Features, Overgrown, Reason, Status, Str};
 use keelson_metrics::Exposition;
@@ -56,6 +56,8 @@ pub struct RegistryOptions {
     pub service_ranges: Vec<String>,
     /// `--service-node-port-range`.
     pub node_ports: PortRange,
+    /// `--kubernetes-service-node-port`: the node port of the service `kubernetes`; `None`: it has none.
+    pub kubernetes_node_port: Option<u16>,
     /// `--kubelet-preferred-address-types`.
     pub node_address_types: Vec<String>,
     /// The address at which the API is reached from inside the cluster.
@@ -70,6 +72,9 @@ pub struct RegistryOptions {
     pub features: Features,
     /// `--allow-privileged`: whether pods may have privileged containers.
     pub allows_privileged: bool,
+    /// `--enable-garbage-collector`: whether a propagation policy sets the finalizers for which a garbage
+    /// collector acts. Namespaces get them in any case.
+    pub garbage_collection: bool,
     /// The built-in admission plug-ins that are enabled.
     pub admission: keelson_admission::Chain,
     /// Webhooks, policies and the plug-ins of the embedding program, in the order of their calls.
@@ -80,6 +85,8 @@ pub struct RegistryOptions {
     pub authorizer: Arc<Authorizer>,
     /// `--event-ttl`: how long an event lives after its last write; zero means forever.
     pub event_ttl: Duration,
+    /// `--etcd-servers-overrides`: stores of single resources.
+    pub other_stores: Vec<StoreSource>,
     /// The nodes of `--simulate`.
     pub simulated_nodes: Option<Arc<dyn SimulatedNodes>>,
 }
@@ -114,11 +121,12 @@ impl std::error::Error for OpenError {
 pub struct Registry {
     /// The built-in groups, versions and resources.
     pub catalogue: Arc<Catalogue>,
-    /// The store, for health checks and revisions. Objects are read and written through the verbs.
+    /// The store of all resources that are in no other ([`RegistryOptions::other_stores`]), for health checks and
+    /// revisions. Objects are read and written through the verbs.
     pub store: Arc<dyn Store>,
     /// The cache.
     pub cache: Cache,
-    /// Source of time and randomness.
+    /// StoreSource of time and randomness.
     pub clock: Box<dyn Clock>,
     /// The configuration.
     pub options: RegistryOptions,
@@ -164,9 +172,14 @@ impl Registry {
         let mut prefixes: Vec<Bytes> = kinds.values().map(|kind| kind.prefix.clone()).collect();
         prefixes.sort();
         prefixes.dedup();
-        let cache = Cache::start(store.clone(), prefixes)
-            .await
-            .map_err(|source| OpenError::Cache { source })?;
+        let is_elsewhere = |prefix: &Bytes| {
+            options.other_stores.iter().any(|other| other.prefixes.contains(prefix))
+        };
+        prefixes.retain(|prefix| !is_elsewhere(prefix));
+        let mut sources = vec![StoreSource { store: store.clone(), prefixes }];
+        sources.extend(options.other_stores.iter().cloned());
+        let cache =
+            Cache::start_over(sources).await.map_err(|source| OpenError::Cache { source })?;
         let registry = Arc::new_cyclic(|this| Registry {
             catalogue: catalogue.clone(),
             store,
@@ -377,27 +390,53 @@ impl Registry {
         }
     }
 
-    /// Waits until reads are as new as the newest revision of the store.
+    /// Returns the store of a kind.
+    pub fn store_of(&self, kind: &Kind) -> Arc<dyn Store> {
+        self.cache.store_of(&self.objects(kind)).clone()
+    }
+
+    /// Waits until reads are as new as the newest revision of the store; not those of kinds in another store.
     pub async fn wait_for_latest(&self) -> Result<(), Failure> {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    /// Waits until reads of a kind are as new as the newest revision of its store.
+    pub async fn wait_for_latest_of(&self, kind: &Kind) -> Result<(), Failure> {
+        let waited = self.cache.wait_latest_of(&self.objects(kind)).await;
+        waited.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     /// Whether a write of the same object would store it in another way, for example with another key.
     pub(crate) async fn is_stale(&self, target: &Target) -> Result<bool, Failure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
-        let stale = self.store.is_stale(&key).await;
+        let stale = self.store_of(&target.kind).is_stale(&key).await;
         stale.map_err(|error| Status::unavailable(error.to_string()))
     }
 
-    /// Waits until reads are as new as any revision that this process has seen. Makes no request to the store.
+    /// Waits until reads are as new as any revision of the store that this process has seen; not those of kinds in
+    /// another store. Makes no request to the store.
     pub async fn wait_for_known(&self) -> Result<(), Failure> {
         self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
-    /// Waits for a revision that a client named; 504 after [`FUTURE_WAIT`].
-    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<(), Failure> {
-        let waited = self.cache.wait(revision, FUTURE_WAIT).await;
-        waited.map_err(|_| Status::too_large_resource_version(revision.0, self.cache.revision().0))
+    /// Like [`Registry::wait_for_known`], for the store of a kind.
+    pub async fn wait_for_known_of(&self, kind: &Kind) -> Result<(), Failure> {
+        let waited = self.cache.wait_known_of(&self.objects(kind)).await;
+        waited.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    /// Waits for a revision of the store of a kind that a client named; 504 after [`FUTURE_WAIT`].
+    pub(crate) async fn wait_for_revision(
+        &self,
+        kind: &Kind,
+        revision: Revision,
+    ) -> Result<(), Failure> {
+        let objects = self.objects(kind);
+        let waited = self.cache.wait_of(&objects, revision, FUTURE_WAIT).await;
+        waited.map_err(|_| {
+            let newest = self.cache.revision_of(&objects);
+            Status::too_large_resource_version(revision.0, newest.0)
+        })
     }
 
     /// Returns the comparison that makes a write fail when its namespace has changed since this call.
@@ -422,7 +461,7 @@ impl Registry {
             Some(modified) => modified,
             // A new namespace may not have reached the cache yet.
             None => {
-                self.wait_for_latest().await?;
+                self.wait_for_latest_of(&namespaces.kind).await?;
                 namespace_revision().unwrap_or_default()
             }
         };
@@ -441,6 +480,15 @@ impl Registry {
             return Err(Overgrown.into());
         }
         target.kind.check_record(&value)?;
+        let guard = match guard {
+            Some(guard) if self.is_apart_from_namespaces(target) => {
+                if self.namespace_guard(target).await?.is_some_and(|now| now != guard) {
+                    return Ok(Put::NamespaceChanged);
+                }
+                None
+            }
+            guard => guard,
+        };
         let key = target.kind.store_key(&target.namespace, &target.name);
         let unchanged = Compare { key: key.clone(), modified: expected };
         let txn = Txn {
@@ -474,6 +522,17 @@ impl Registry {
                 Ok(Put::Conflict(self.latest(target, current)?))
             }
         }
+    }
+
+    /// Whether a kind is not in the store of namespaces. No transaction spans both: its writes look at the namespace
+    /// just before, as all writes of kube-apiserver do.
+    fn is_apart_from_namespaces(&self, target: &Target) -> bool {
+        if self.options.other_stores.is_empty() {
+            return false;
+        }
+        let namespaces = self.target("", "namespaces", "", "");
+        let source = |kind: &Kind| self.objects(kind).source();
+        source(&target.kind) != source(&namespaces.kind)
     }
 
     /// Like [`Registry::put`], for an object with a claim. The claim ends with the outcome of the write: what the
@@ -541,7 +600,7 @@ impl Registry {
         span.set("group", target.gvr().group.as_str());
         span.set("resource", target.gvr().resource.as_str());
         let begun = Instant::now();
-        let committed = span.scope(self.store.txn(txn)).await;
+        let committed = span.scope(self.store_of(&target.kind).txn(txn)).await;
         self.metrics.transactions.observe(target.gvr(), action, begun.elapsed());
         committed.inspect_err(|_| span.fail()).map_err(|error| match error {
             // The outcome is unknown: the client has to read the object.
@@ -583,7 +642,7 @@ impl Registry {
                     return Ok(Some(()));
                 }
                 // It was written again and may be readable now.
-                TxnOutcome::Conflict { .. } => self.wait_for_latest().await?,
+                TxnOutcome::Conflict { .. } => self.wait_for_latest_of(&target.kind).await?,
             }
         }
     }

@@ -4,8 +4,9 @@
 use bytes::Bytes;
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Value, value};
 use keelson_records::{Entry, Record};
-use keelson_resources::EtcdCodec;
+use keelson_resources::{EtcdCodec, StorageMediaType};
 use keelson_schema::catalogue::Catalogue;
+use keelson_schema::decode::canonicalize;
 use keelson_schema::{json, proto};
 use keelson_store::{KeyValue, Revision};
 use keelson_testkit::prerequisites::reference_data;
@@ -280,6 +281,96 @@ fn definitions_and_api_services_are_stored_as_json() {
 }
 
 #[test]
+fn objects_are_stored_in_the_chosen_encoding_and_read_from_any() {
+    let all = [("api/all".to_owned(), true)];
+    let storing = |media_type| EtcdCodec::storing(media_type, &all, Features::ALL);
+    let key = b"/registry/configmaps/a/b";
+    let map = value!({"kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": "b", "namespace": "a"}, "data": {"text": "x: 1\n", "is": "yes"}});
+    let record = everything().decode(key, json(&map));
+    let json_form = storing(StorageMediaType::Json).encode(key, &record).expect("a stored form");
+    let expected = concat!(
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","namespace":"a"},"#,
+        r#""data":{"is":"yes","text":"x: 1\n"}}"#,
+        "\n"
+    );
+    assert_eq!(std::str::from_utf8(&json_form), Ok(expected));
+    let yaml_form = storing(StorageMediaType::Yaml).encode(key, &record).expect("a stored form");
+    let expected = "apiVersion: v1\ndata:\n  is: \"yes\"\n  text: |\n    x: 1\nkind: ConfigMap\n\
+                    metadata:\n  name: b\n  namespace: a\n";
+    assert_eq!(std::str::from_utf8(&yaml_form), Ok(expected));
+    let protobuf = everything().encode(key, &record).expect("a stored form");
+    let forms = [
+        (StorageMediaType::Protobuf, protobuf),
+        (StorageMediaType::Json, json_form),
+        (StorageMediaType::Yaml, yaml_form),
+    ];
+    for (media_type, _) in &forms {
+        let codec = storing(*media_type);
+        for (stored_as, value) in &forms {
+            assert_eq!(codec.decode(key, value.clone()), record, "{stored_as:?}");
+            assert_eq!(codec.is_stale(key, value), stored_as != media_type, "{stored_as:?}");
+        }
+    }
+    // An object in an older version is stored again by a write that changes nothing.
+    let older = value!({"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1",
+        "metadata": {"name": "b", "namespace": "a"}, "spec": {"maxReplicas": 3,
+        "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+    let key = b"/registry/horizontalpodautoscalers/a/b";
+    let gvk = GroupVersion::parse("autoscaling/v1").expect("a version");
+    let schema = Catalogue::shared().schema_or_unserved(&gvk.kind("HorizontalPodAutoscaler"));
+    let schema = schema.expect("a known kind");
+    let obj = canonicalize(&schema, older).expect("an object").object;
+    let mut stored = vec![];
+    proto::encode(&schema, &obj, &mut stored).expect("the object fits");
+    assert!(everything().is_stale(key, &stored));
+}
+
+#[test]
+fn custom_resources_and_definitions_are_json_whatever_the_media_type() {
+    let yaml = EtcdCodec::storing(StorageMediaType::Yaml, &[], Features::default());
+    let service = value!({"kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
+        "metadata": {"name": "v1.g"}, "spec": {"group": "g", "version": "v1",
+            "groupPriorityMinimum": 100, "versionPriority": 10}});
+    let custom = value!({"kind": "A", "apiVersion": "example.com/v1",
+        "metadata": {"name": "a", "namespace": "n"}});
+    for (key, given) in [
+        (&b"/registry/apiregistration.k8s.io/apiservices/v1.g"[..], service),
+        (b"/registry/example.com/as/n/a", custom),
+    ] {
+        let stored = yaml.encode(key, &yaml.decode(key, json(&given))).expect("a stored form");
+        assert_eq!(stored[0], b'{', "{key:?}");
+        assert!(!yaml.is_stale(key, &stored));
+    }
+}
+
+/// Allocated ports and the addresses of servers are such messages.
+#[test]
+fn messages_beside_objects_have_the_chosen_encoding() {
+    let gvk = GroupVersion::parse("v1").expect("a version").kind("RangeAllocation");
+    let schema = Catalogue::shared().schema_or_unserved(&gvk).expect("a known kind");
+    let range = value!({"kind": "RangeAllocation", "apiVersion": "v1", "range": "1-8",
+        "data": "gA=="});
+    let obj = canonicalize(&schema, range).expect("an object").object;
+    let mut message = vec![];
+    proto::encode(&schema, &obj, &mut message).expect("the object fits");
+    let message = Bytes::from(message);
+    let key = b"/registry/ranges/servicenodeports";
+    for (media_type, first) in
+        [(StorageMediaType::Protobuf, "k8s\0"), (StorageMediaType::Json, "{\"kind\":\"Range")]
+    {
+        let codec = EtcdCodec::storing(media_type, &[], Features::default());
+        let stored = codec.encode(key, &message).expect("a stored form");
+        assert!(stored.starts_with(first.as_bytes()), "{stored:?}");
+    }
+    let yaml = EtcdCodec::storing(StorageMediaType::Yaml, &[], Features::default());
+    let stored = yaml.encode(key, &message).expect("a stored form");
+    assert!(stored.starts_with(b"apiVersion: v1\ndata: gA==\n"), "{stored:?}");
+    let other = Bytes::from_static(b"\xff");
+    assert_eq!(yaml.encode(key, &other).expect("a stored form"), other);
+}
+
+#[test]
 fn decode_errors_contain_the_reason() {
     let form = everything();
     let why = |key: &str, value: &[u8]| {
@@ -289,8 +380,9 @@ fn decode_errors_contain_the_reason() {
     let pods = "/registry/pods/a/b";
     for (value, expected) in [
         (&b"k8s:enc:aescbc:v1:key1:..."[..], "identity transformer tried to read encrypted data"),
-        (b"", "it is neither protobuf nor JSON"),
-        (b"\xff\xfe", "it is neither protobuf nor JSON"),
+        (b"", "it is neither protobuf nor JSON nor YAML"),
+        (b"\xff\xfe", "it is neither protobuf nor JSON nor YAML"),
+        (b"kind: [", "it is neither protobuf nor JSON nor YAML"),
         (b"k8s\0\x0a\xff", "unexpected EOF"),
         (b"{\"kind\":", "unexpected end of JSON input"),
         (br#"{"kind":"Pod","apiVersion":"v7"}"#, r#"no kind "Pod" is registered for version "v7""#),

@@ -45,7 +45,8 @@ pub(crate) async fn run(
     *request.headers_mut() = headers;
     if is_upgrade {
         let answer = client.request_upgrade(request, upgrade_by()).await;
-        return passage::switch(answer.map_err(|error| unavailable(&error))?)
+        // The limit of bytes is for nodes, pods and services only.
+        return passage::switch(answer.map_err(|error| unavailable(&error))?, None)
             .map_err(|failure| unavailable(&failure.message));
     }
     let answer = client.stream(request.map(|()| body.take()), connect_by()).await;

@@ -2,10 +2,12 @@
 
 use crate::app::App;
 use crate::request_head::RequestHead;
+use crate::throttle::Throttled;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
-use keelson_egress::{Client, Peer, Route, Scheme, Trust};
+use keelson_egress::{Client, Peer, Route, Scheme, Trust, Upgraded};
 use keelson_meta::{Failure, Reason, Status};
 use keelson_registry::hooks::{FarSide, Location};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,6 +33,8 @@ const CORS: [HeaderName; 4] = [
 pub(crate) struct FarEnd {
     pub client: Arc<Client>,
     pub location: Location,
+    /// Most bytes a second of an upgraded connection, in each direction; `None`: no limit.
+    pub bytes_per_second_max: Option<NonZeroU64>,
 }
 
 impl FarEnd {
@@ -61,7 +65,13 @@ impl FarEnd {
         let client = app.egress.client(&peer).map_err(|error| {
             Status::new(Reason::Unknown, format!("the far side cannot be reached: {error}"))
         })?;
-        Ok(FarEnd { client, location })
+        let bytes_per_second_max = app.limits.connection_bytes_per_second_max;
+        Ok(FarEnd { client, location, bytes_per_second_max })
+    }
+
+    /// Limits the bytes of a connection that has left HTTP.
+    pub fn throttled(&self, upgraded: Upgraded) -> Throttled<Upgraded> {
+        Throttled::new(upgraded, self.bytes_per_second_max)
     }
 
     /// Returns a request for the far side, with the headers of the client and the query that the

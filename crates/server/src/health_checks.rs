@@ -4,6 +4,9 @@ use crate::app::App;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 
+/// Most stores of single resources, each with its checks (`--etcd-servers-overrides`).
+pub const OTHER_STORES_MAX: usize = 8;
+
 /// A health check.
 struct Check {
     name: &'static str,
@@ -27,6 +30,8 @@ enum Probe {
     Started,
     /// The store accepts writes.
     Store,
+    /// The store of single resources with this number accepts writes. Only listed where there is one.
+    OtherStore(usize),
     /// The server is not shutting down.
     Shutdown,
     /// The component of this name works. Only listed where the configuration has it.
@@ -53,6 +58,22 @@ const CHECKS: &[Check] = &[
     check(CheckedBy::Live, "loopback-serving-certificate", Probe::Started),
     check(CheckedBy::All, "etcd", Probe::Store),
     check(CheckedBy::Ready, "etcd-readiness", Probe::Store),
+    check(CheckedBy::All, "etcd-override-0", Probe::OtherStore(0)),
+    check(CheckedBy::Ready, "etcd-override-readiness-0", Probe::OtherStore(0)),
+    check(CheckedBy::All, "etcd-override-1", Probe::OtherStore(1)),
+    check(CheckedBy::Ready, "etcd-override-readiness-1", Probe::OtherStore(1)),
+    check(CheckedBy::All, "etcd-override-2", Probe::OtherStore(2)),
+    check(CheckedBy::Ready, "etcd-override-readiness-2", Probe::OtherStore(2)),
+    check(CheckedBy::All, "etcd-override-3", Probe::OtherStore(3)),
+    check(CheckedBy::Ready, "etcd-override-readiness-3", Probe::OtherStore(3)),
+    check(CheckedBy::All, "etcd-override-4", Probe::OtherStore(4)),
+    check(CheckedBy::Ready, "etcd-override-readiness-4", Probe::OtherStore(4)),
+    check(CheckedBy::All, "etcd-override-5", Probe::OtherStore(5)),
+    check(CheckedBy::Ready, "etcd-override-readiness-5", Probe::OtherStore(5)),
+    check(CheckedBy::All, "etcd-override-6", Probe::OtherStore(6)),
+    check(CheckedBy::Ready, "etcd-override-readiness-6", Probe::OtherStore(6)),
+    check(CheckedBy::All, "etcd-override-7", Probe::OtherStore(7)),
+    check(CheckedBy::Ready, "etcd-override-readiness-7", Probe::OtherStore(7)),
     optional("kms-providers"),
     check(CheckedBy::Ready, "informer-sync", Probe::Started),
     optional("poststarthook/start-encryption-provider-config-automatic-reload"),
@@ -103,6 +124,9 @@ fn checks(app: &App, root: &str) -> impl Iterator<Item = &'static Check> {
     let other = if root == "readyz" { CheckedBy::Live } else { CheckedBy::Ready };
     CHECKS.iter().filter(move |check| match check.probe {
         Probe::Component(name) => app.health.is_listed(name),
+        Probe::OtherStore(number) => {
+            number < app.registry.options.other_stores.len() && check.on != other
+        }
         _ => check.on != other,
     })
 }
@@ -192,6 +216,10 @@ impl App {
         match probe {
             Probe::Started => Ok(()),
             Probe::Store => self.live(),
+            Probe::OtherStore(number) => match self.registry.options.other_stores.get(number) {
+                Some(other) => other.store.health().map_err(|error| format!("store: {error}")),
+                None => Ok(()),
+            },
             Probe::Shutdown if self.is_draining() => Err("process is shutting down".to_owned()),
             Probe::Shutdown => Ok(()),
             Probe::Component(name) => {

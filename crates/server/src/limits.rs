@@ -1,5 +1,6 @@
 //! All limits on connections and requests. The defaults are those of kube-apiserver, where it has one.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Most unauthenticated connections, independent of [`Limits::connections_max`]. Idle ones take some 60 MB. A
@@ -27,6 +28,9 @@ pub struct Limits {
     pub streams_max: usize,
     /// Most of them that one user has. Specific to Keelson.
     pub streams_of_user_max: usize,
+    /// Most bytes a second of an upgraded connection to a node, pod or service, in each direction
+    /// (`--max-connection-bytes-per-sec`); `None` means no limit.
+    pub connection_bytes_per_second_max: Option<NonZeroU64>,
     /// Probability that a request's HTTP/2 connection gets a GOAWAY (`--goaway-chance`).
     pub goaway_chance: f64,
     /// Maximum age of an HTTP/2 connection before GOAWAY. Specific to Keelson.
@@ -95,6 +99,7 @@ impl Default for Limits {
             fairness: true,
             streams_max: 4096,
             streams_of_user_max: 2048,
+            connection_bytes_per_second_max: None,
             goaway_chance: 0.0,
             connection_age_max: Duration::from_secs(6 * 3600),
             idle_timeout: Duration::from_secs(90),

@@ -95,15 +95,21 @@ impl Default for WatchMetrics {
 pub(crate) fn write_registry(
     registry: &Registry,
     version: &VersionInfo,
-    store_bytes: Option<u64>,
+    store_bytes: &[Option<u64>],
     out: &mut Exposition,
 ) {
     registry.options.admission.write_metrics(out);
     registry.write_metrics(Instant::now(), out);
     registry::write(registry, version, out);
     cached::write(registry, out);
-    if let Some(bytes) = store_bytes {
-        out.family(&STORE_BYTES).value(&["etcd-0"], bytes as f64);
+    if store_bytes.iter().all(Option::is_none) {
+        return;
+    }
+    let mut text = out.family(&STORE_BYTES);
+    for (number, bytes) in store_bytes.iter().enumerate() {
+        if let Some(bytes) = bytes {
+            text.value(&[&format!("etcd-{number}")], *bytes as f64);
+        }
     }
 }
 

@@ -19,8 +19,11 @@ pub(crate) async fn text(app: &App) -> String {
         accounts.uses().write(&mut out);
     }
     (app.extra_metrics)(&mut out);
-    let store_bytes = app.registry.store.size().await;
-    metrics::write_registry(&app.registry, &app.version, store_bytes, &mut out);
+    let mut store_bytes = vec![app.registry.store.size().await];
+    for other in &app.registry.options.other_stores {
+        store_bytes.push(other.store.size().await);
+    }
+    metrics::write_registry(&app.registry, &app.version, &store_bytes, &mut out);
     metrics::write_process(&mut out);
     out.write_about();
     out.finish()

@@ -6,12 +6,14 @@ use crate::far_side::{FarEnd, upgrade_by};
 use crate::outcome::Outcome;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
+use crate::throttle::Throttled;
 use crate::upgrade::Tunnel;
 use http::{HeaderValue, Response, header};
 use keelson_egress::{Cause, Error, StreamedResponse, UpgradeAnswer, Upgraded};
 use keelson_meta::{Failure, Reason, Status};
 use keelson_streams::handshake;
 use std::io;
+use std::num::NonZeroU64;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Size of the buffer of a connection, in each direction.
@@ -24,14 +26,20 @@ pub(crate) async fn run(head: &RequestHead, far_end: FarEnd) -> Result<Outcome, 
     headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static("Go-http-client/1.1"));
     let request = far_end.request(head, headers)?;
     let answer = far_end.client.request_upgrade(request, upgrade_by()).await;
-    switch(answer.map_err(|error| unreachable_far_side(&error))?)
+    let answer = answer.map_err(|error| unreachable_far_side(&error))?;
+    switch(answer, far_end.bytes_per_second_max)
 }
 
-/// Passes the answer of a far side on, and what both send if it has switched.
-pub(crate) fn switch(answer: UpgradeAnswer) -> Result<Outcome, Failure> {
+/// Passes the answer of a far side on, and what both send if it has switched: so many bytes a second at most in each
+/// direction.
+pub(crate) fn switch(
+    answer: UpgradeAnswer,
+    bytes_per_second_max: Option<NonZeroU64>,
+) -> Result<Outcome, Failure> {
     match answer {
         UpgradeAnswer::Switched(switched, far) => {
             let reply = switched.map(|()| Body::empty());
+            let far = Throttled::new(far, bytes_per_second_max);
             let run = move |near| Box::pin(splice(near, far)) as _;
             Ok(Outcome::Tunnel(Tunnel { reply, run: Box::new(run) }))
         }
@@ -63,7 +71,7 @@ pub(crate) fn unreachable_far_side(error: &Error) -> Failure {
 }
 
 /// Passes bytes on in both directions until one side has ended; then the other is closed, too.
-async fn splice(near: impl AsyncRead + AsyncWrite + Unpin, far: Upgraded) {
+async fn splice(near: impl AsyncRead + AsyncWrite + Unpin, far: Throttled<Upgraded>) {
     let (mut near_reader, mut near_writer) = tokio::io::split(near);
     let (mut far_reader, mut far_writer) = tokio::io::split(far);
     let ended = tokio::select! {

@@ -10,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::passage;
 use crate::request_head::RequestHead;
 use crate::respond;
+use crate::throttle::Throttled;
 use crate::translation;
 use crate::upgrade::Tunnel;
 use crate::websocket;
@@ -93,6 +94,7 @@ pub(crate) async fn run_ports(
         Err(refused) => return Ok(Outcome::Reply(*refused)),
     };
     let shutdown = app.shutdown.clone();
+    let far = far_end.throttled(far);
     let run = move |near| Box::pin(translation::run_tunnel(near, far, shutdown)) as _;
     Ok(Outcome::Tunnel(Tunnel { reply, run: Box::new(run) }))
 }
@@ -128,14 +130,17 @@ fn spdy_request(
 
 /// Dials a kubelet. Returns the connection and the protocol that it chose, or why there is none, as
 /// client-go says it.
-async fn connect(far_end: FarEnd, request: Request<()>) -> Result<(Upgraded, String), String> {
+async fn connect(
+    far_end: FarEnd,
+    request: Request<()>,
+) -> Result<(Throttled<Upgraded>, String), String> {
     let failed = |url: &str, why: &dyn std::fmt::Display| {
         format!("error sending request: Post {}: {why}", quote(url))
     };
     let answer = far_end.client.request_upgrade(request, upgrade_by()).await;
     match answer {
         Ok(UpgradeAnswer::Switched(switched, far)) if is_spdy(&switched) => {
-            Ok((far, text(&switched, X_STREAM_PROTOCOL).to_owned()))
+            Ok((far_end.throttled(far), text(&switched, X_STREAM_PROTOCOL).to_owned()))
         }
         Ok(UpgradeAnswer::Switched(..)) => Err(handshake::upgrade_failure(b"")),
         Ok(UpgradeAnswer::Refused(answer)) if answer.status().is_redirection() => {

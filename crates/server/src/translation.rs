@@ -2,6 +2,7 @@
 //! the kubelet. What they mean is decided by [`keelson_streams`].
 
 use crate::peer::shutdown_requested;
+use crate::throttle::Throttled;
 use crate::websocket;
 use bytes::{Buf, Bytes};
 use futures_util::stream::{SplitSink, SplitStream};
@@ -36,7 +37,7 @@ const LAST_WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 pub(crate) async fn run(
     near: Near,
     streams: CommandStreams,
-    far: impl Future<Output = Result<(Upgraded, String), String>>,
+    far: impl Future<Output = Result<(Throttled<Upgraded>, String), String>>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let (sink, source) = websocket::socket(near, MESSAGE_BYTES_MAX).await.split();
@@ -72,8 +73,8 @@ struct Pump {
 
 /// The kubelet's side.
 struct FarPump {
-    reader: ReadHalf<Upgraded>,
-    writer: WriteHalf<Upgraded>,
+    reader: ReadHalf<Throttled<Upgraded>>,
+    writer: WriteHalf<Throttled<Upgraded>>,
     /// What is not written yet.
     output: Bytes,
     is_unflushed: bool,
@@ -83,7 +84,7 @@ impl Pump {
     /// Runs until the command has ended, or a side is lost.
     async fn run(
         &mut self,
-        far: impl Future<Output = Result<(Upgraded, String), String>>,
+        far: impl Future<Output = Result<(Throttled<Upgraded>, String), String>>,
     ) -> io::Result<()> {
         self.greet().await?;
         let mut far = match far.await {
@@ -198,7 +199,10 @@ async fn near_ready(
 }
 
 /// Writes a part of the output and returns its length, or else flushes what was written.
-async fn write_far(writer: &mut WriteHalf<Upgraded>, output: &[u8]) -> io::Result<usize> {
+async fn write_far(
+    writer: &mut WriteHalf<Throttled<Upgraded>>,
+    output: &[u8],
+) -> io::Result<usize> {
     match output {
         [] => writer.flush().await.map(|()| 0),
         output => writer.write(output).await,

@@ -131,7 +131,7 @@ impl Stream {
         };
         loop {
             // Read before the events are taken, so that all events up to this revision are included.
-            let applied = self.view.app.registry.cache.revision();
+            let applied = self.session.applied(&self.view.app.registry);
             if self.session.is_converting() {
                 let prepared = Box::pin(self.prepare());
                 let ended = tokio::select! {

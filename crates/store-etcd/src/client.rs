@@ -4,10 +4,14 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
+use http::Uri;
 use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use keelson_store::BoxFuture;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::client::Grpc;
@@ -15,8 +19,9 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
+use tower_service::Service;
 
-use crate::options::{EtcdTls, OpenError};
+use crate::options::{DialedStream, Dialer, EtcdTls, OpenError};
 
 /// Time limit of a call, including retries.
 const CALL_TIME_MAX: Duration = Duration::from_secs(10);
@@ -52,8 +57,13 @@ pub(crate) struct Client {
 
 impl Client {
     /// Creates a client. Connects on the first call.
-    pub(crate) fn new(servers: &[String], tls: &EtcdTls) -> Result<Self, OpenError> {
-        let members: Result<Vec<_>, _> = servers.iter().map(|url| channel(url, tls)).collect();
+    pub(crate) fn new(
+        servers: &[String],
+        tls: &EtcdTls,
+        dialer: Option<&Dialer>,
+    ) -> Result<Self, OpenError> {
+        let members: Result<Vec<_>, _> =
+            servers.iter().map(|url| channel(url, tls, dialer)).collect();
         let members: Arc<[Channel]> = members?.into();
         if members.is_empty() {
             return Err(OpenError::Server { url: String::new(), why: "no server is named".into() });
@@ -226,7 +236,26 @@ pub(crate) fn error_line(error: &Status) -> String {
     deepest.unwrap_or_else(|| error.message().to_owned())
 }
 
-fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, OpenError> {
+/// Connects by a [`Dialer`].
+struct Connector(Dialer);
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<DialedStream>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<'static, std::io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let address = uri.authority().map(ToString::to_string).unwrap_or_default();
+        let dialing = self.0.dial(address);
+        Box::pin(async { dialing.await.map(TokioIo::new) })
+    }
+}
+
+fn channel(url: &str, tls: &EtcdTls, dialer: Option<&Dialer>) -> Result<Channel, OpenError> {
     let bad = |why: &dyn fmt::Display| OpenError::Server { url: url.into(), why: why.to_string() };
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| bad(&error))?;
     let uri = endpoint.uri().clone();
@@ -258,5 +287,8 @@ fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, OpenError> {
         }
         endpoint = endpoint.tls_config(config).map_err(|error| bad(&error))?;
     }
-    Ok(endpoint.connect_lazy())
+    Ok(match dialer {
+        Some(dialer) => endpoint.connect_with_connector_lazy(Connector(dialer.clone())),
+        None => endpoint.connect_lazy(),
+    })
 }

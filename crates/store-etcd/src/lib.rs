@@ -24,6 +24,6 @@ pub mod testing;
 mod watch;
 
 pub use compactor::Compactor;
-pub use options::{EtcdOptions, EtcdTls, OpenError};
+pub use options::{ByteStream, DialedStream, Dialer, Dialing, EtcdOptions, EtcdTls, OpenError};
 pub use shared::COMPACT_KEY;
 pub use store::EtcdStore;

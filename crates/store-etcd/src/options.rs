@@ -1,9 +1,12 @@
 //! Options of an etcd store, and why it cannot be opened.
 
 use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use keelson_store::DiskError;
+use keelson_store::{BoxFuture, DiskError};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Certificates for the connections to etcd, as PEM.
 #[derive(Clone, Default)]
@@ -21,6 +24,39 @@ impl fmt::Debug for EtcdTls {
     }
 }
 
+/// A connection to a member.
+pub type DialedStream = Pin<Box<dyn ByteStream>>;
+
+/// What a connection can be made of.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> ByteStream for T {}
+
+/// A connection that is being made.
+pub type Dialing = BoxFuture<'static, std::io::Result<DialedStream>>;
+
+/// Connects to members, by `host:port`: for clusters behind a proxy. TLS goes on top of it.
+#[derive(Clone)]
+pub struct Dialer(Arc<dyn Fn(String) -> Dialing + Send + Sync>);
+
+impl Dialer {
+    /// Returns what connects by a function.
+    pub fn new(dial: impl Fn(String) -> Dialing + Send + Sync + 'static) -> Dialer {
+        Dialer(Arc::new(dial))
+    }
+
+    /// Connects to `host:port`.
+    pub(crate) fn dial(&self, address: String) -> Dialing {
+        (self.0)(address)
+    }
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Dialer")
+    }
+}
+
 /// Addresses of a cluster, and how to use it.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
@@ -28,6 +64,8 @@ pub struct EtcdOptions {
     pub servers: Vec<String>,
     /// Certificates, for `https://`.
     pub tls: EtcdTls,
+    /// What connects to the members; `None`: TCP does.
+    pub dialer: Option<Dialer>,
     /// The prefix of all store keys, with a slash at its end.
     pub root: String,
     /// The prefix of these keys in the cluster, with a slash at its end; not empty.
@@ -47,7 +85,7 @@ impl EtcdOptions {
         let tls = EtcdTls::default();
         let prefix = root.clone();
         let lease_reuse = Duration::from_secs(60);
-        Self { servers, tls, root, prefix, lease_reuse, progress_after }
+        Self { servers, tls, dialer: None, root, prefix, lease_reuse, progress_after }
     }
 }
 

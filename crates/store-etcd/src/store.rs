@@ -46,7 +46,7 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Opens a store. Tries each member once to read the cluster's revision and compacted revision.
     pub async fn open(options: EtcdOptions) -> Result<Arc<Self>, OpenError> {
-        let client = Client::new(&options.servers, &options.tls)?;
+        let client = Client::new(&options.servers, &options.tls, options.dialer.as_ref())?;
         let key = Bytes::from_static(COMPACT_KEY.as_bytes());
         let request = RangeRequest { key, ..RangeRequest::default() };
         let unreachable = |error: Status| OpenError::Unreachable {

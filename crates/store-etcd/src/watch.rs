@@ -356,7 +356,8 @@ mod tests {
     /// Creates a watch task after revision 5, for a cluster that is never contacted.
     fn task() -> (WatchTask, mpsc::Receiver<Result<Batch, WatchError>>) {
         let url = "http://127.0.0.1:1".to_owned();
-        let client = Client::new(std::slice::from_ref(&url), &EtcdTls::default()).expect("a URL");
+        let client =
+            Client::new(std::slice::from_ref(&url), &EtcdTls::default(), None).expect("a URL");
         let shared = Shared::new(client, EtcdOptions::new(vec![url]), Revision(5), Revision(5));
         let (out, batches) = mpsc::channel(BATCHES_MAX);
         let prefix = Bytes::from_static(b"/registry/");

@@ -26,6 +26,7 @@ pub mod recorded;
 pub mod things;
 pub mod transcript;
 pub mod webhook;
+pub mod websocket;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

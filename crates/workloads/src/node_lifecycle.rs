@@ -308,7 +308,7 @@ impl NodeLifecycle {
             tokio::time::sleep(REPORT_TIME / 10).await;
         }
         let registry = &self.client.registry;
-        let known = registry.cache.wait_known().await;
+        let known = registry.cache.wait_known_everywhere().await;
         known.map_err(|error| Status::unavailable(error.to_string()))?;
         if let Some(leases) = self.client.kind("coordination.k8s.io", "leases") {
             let all = registry.cached_all(&leases);

@@ -7,7 +7,7 @@
 use super::config::IssuerConfig;
 use super::keys::KeySet;
 use http::{HeaderMap, Method, StatusCode, Uri};
-use keelson_egress::{Egress, Peer, Request, Trust};
+use keelson_egress::{Egress, Network, NetworkChoice, Peer, Request, Trust};
 use keelson_meta::status::quote;
 use serde_json::Value;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -39,6 +39,8 @@ struct Shared {
     issuer: String,
     discovery_url: String,
     trust: Trust,
+    /// The proxy on the way; without a choice of the administrator there is none.
+    selection: NetworkChoice,
     egress: Arc<Egress>,
     keys: RwLock<Arc<KeySet>>,
     /// The URL of the keys, and the time of the last fetch.
@@ -72,6 +74,11 @@ impl Provider {
             issuer: config.url.clone(),
             discovery_url,
             trust,
+            selection: match config.egress_selector_type.as_str() {
+                "controlplane" => NetworkChoice::Network(Network::ControlPlane),
+                "cluster" => NetworkChoice::Network(Network::Cluster),
+                _ => NetworkChoice::Direct,
+            },
             egress,
             keys: RwLock::default(),
             source: Mutex::default(),
@@ -169,6 +176,7 @@ impl Shared {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let peer = Peer {
             trust: self.trust.clone(),
+            selection: self.selection,
             ..Peer::new(host, uri.port_u16().unwrap_or(HTTPS_PORT))
         };
         let client = self.egress.client(&peer).map_err(|error| failed(error.to_string()))?;

@@ -9,7 +9,7 @@ use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
 use keelson_registry::{PortRange, Registry};
 use keelson_resources::OtherRecord;
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::{Schema, decode, json, proto};
+use keelson_schema::{Schema, decode, proto, yaml};
 use keelson_store::{Compare, KeyValue, Op, ReadError, Revision, Store, Txn, TxnOutcome};
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -142,14 +142,14 @@ impl Ports {
         Ok(out.into())
     }
 
-    /// Decodes a `RangeAllocation` of this range, in protobuf or JSON.
+    /// Decodes a `RangeAllocation` of this range, in protobuf, JSON or YAML.
     fn decode(value: &[u8], range: PortRange) -> Result<Ports, DecodeError> {
         let schema = schema();
         let obj = if value.starts_with(&proto::PREFIX) {
             let envelope = proto::decode_envelope(value).map_err(|error| error.to_string())?;
             proto::decode_message(&schema, envelope.raw).map_err(|error| error.to_string())?
         } else {
-            let parsed = json::parse(value).map_err(|error| error.to_string())?;
+            let parsed = yaml::parse(value).map_err(|error| error.to_string())?;
             decode::canonicalize(&schema, parsed.value)?.object
         };
         if obj.str_at(&["range"]) != range.to_string() {

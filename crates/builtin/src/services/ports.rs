@@ -82,9 +82,9 @@ impl Services {
         self.allocate_stored_ports(registry).await?;
         // The bitmap is read before the services, so that no port of a newer service counts as leaked.
         let allocated = self.ports.simulate(|ports| Ok(ports.clone())).await?;
-        registry.wait_for_latest().await?;
         // An unreadable service is an error: its ports would count as leaked.
         let kind = registry.target("", "services", "", "").kind;
+        registry.wait_for_latest_of(&kind).await?;
         let stored = ports_of_services(&kind, &registry.all(&kind)?)?;
         let leaked: BTreeSet<u16> =
             allocated.iter().filter(|port| !stored.contains(port)).collect();

@@ -74,8 +74,8 @@ impl Services {
     /// Deletes `IPAddress` objects whose service does not have the address, once they are older than
     /// [`GRACE_SECONDS`].
     pub async fn free_leaked_addresses(&self, registry: &Registry) -> Result<(), Failure> {
-        registry.wait_for_latest().await?;
         let services = registry.target("", "services", "", "").kind;
+        registry.wait_for_latest_of(&services).await?;
         // An unreadable service is an error: its address would count as leaked.
         let all = registry.all(&services)?;
         let target = registry.target("networking.k8s.io", "ipaddresses", "", "");

@@ -2,6 +2,7 @@
 //! of a kube-apiserver 1.36 for the same peers.
 
 mod peer;
+mod selector;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};

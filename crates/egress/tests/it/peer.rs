@@ -163,7 +163,8 @@ impl TestPeer {
     }
 }
 
-fn acceptor(Issued(chain, key): &Issued, alpn: &str) -> TlsAcceptor {
+/// Returns what accepts TLS with a certificate.
+pub fn acceptor(Issued(chain, key): &Issued, alpn: &str) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -171,7 +172,9 @@ fn acceptor(Issued(chain, key): &Issued, alpn: &str) -> TlsAcceptor {
         .with_no_client_auth()
         .with_single_cert(vec![chain.clone()], key.clone_key())
         .expect("a certificate");
-    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    if !alpn.is_empty() {
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    }
     TlsAcceptor::from(Arc::new(config))
 }
 

@@ -66,6 +66,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     admission::apply(setup);
     api_enablement::apply(setup);
     authentication::check_token_requests(setup);
+    egress_selector::apply(setup);
     metrics::apply(setup);
     logs::apply(setup);
     misc::apply(setup);

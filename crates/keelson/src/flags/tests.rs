@@ -4,7 +4,7 @@
 use super::pflag::Values;
 use super::table::{Effect, Face, Flag, Kind};
 use super::{configure as configured, groups, help};
-use keelson::Builder;
+use keelson::{Builder, StorageMediaType};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
@@ -212,12 +212,7 @@ fn wrong_command_lines_are_refused_in_the_words_of_pflag() {
 fn flags_that_contradict_each_other_are_all_reported() {
     let values = read(
         Face::KubeApiserver,
-        &[
-            "--secure-port=0",
-            "--request-timeout=-1s",
-            "--etcd-certfile=a",
-            "--max-connection-bytes-per-sec=1",
-        ],
+        &["--secure-port=0", "--request-timeout=-1s", "--etcd-certfile=a"],
     );
     let errors = configured::configure(Face::KubeApiserver, &values.expect("flags"))
         .map(drop)
@@ -232,7 +227,6 @@ fn flags_that_contradict_each_other_are_all_reported() {
             "service-account-issuer is a required flag",
             "either `--service-account-key-file` or `--service-account-signing-endpoint` must be set",
             "--service-account-signing-key-file and --service-account-issuer are required flags",
-            "--max-connection-bytes-per-sec: a limit of bytes per second is not there yet",
         ]
     );
 }
@@ -306,6 +300,112 @@ fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
     ] {
         assert_eq!(configure(arguments).map(drop), Err(expected.to_owned()), "{arguments:?}");
     }
+}
+
+#[test]
+fn the_node_port_of_the_service_kubernetes_is_in_the_range_of_node_ports() {
+    let port = |arguments: &[&str]| {
+        configure(arguments).map(|builder| builder.network.kubernetes_node_port).expect("flags")
+    };
+    assert_eq!(port(&[]), None);
+    assert_eq!(port(&["--kubernetes-service-node-port=0"]), None);
+    assert_eq!(port(&["--kubernetes-service-node-port=30443"]), Some(30443));
+    let other = ["--service-node-port-range=443-1000", "--kubernetes-service-node-port=443"];
+    assert_eq!(port(&other), Some(443));
+    let outside = "kubernetes service node port range 30000-32767 doesn't contain";
+    let refused = |port| configure(&[&format!("--kubernetes-service-node-port={port}")]).map(drop);
+    assert_eq!(refused(443), Err(format!("{outside} 443")));
+    let why = "--kubernetes-service-node-port 65536 must be between 0 and 65535, inclusive. If 0, the \
+               Kubernetes master service will be of type ClusterIP";
+    assert_eq!(refused(65536), Err(format!("{why}; {outside} 65536")));
+}
+
+#[test]
+fn the_bytes_of_upgraded_connections_can_be_limited() {
+    for (text, expected) in
+        [("0", None), ("-1", None), ("1", Some(1)), ("1000000", Some(1_000_000))]
+    {
+        let flag = format!("--max-connection-bytes-per-sec={text}");
+        let limits = configure(&[&flag]).expect("flags").serving.limits;
+        let limit = limits.connection_bytes_per_second_max.map(std::num::NonZeroU64::get);
+        assert_eq!(limit, expected, "{text}");
+    }
+}
+
+#[test]
+fn the_encoding_of_stored_objects_can_be_chosen() {
+    let media_type = |text: &str| {
+        let configured = configure(&[&format!("--storage-media-type={text}")]);
+        configured.map(|builder| builder.storage.media_type)
+    };
+    assert_eq!(
+        configure(&[]).map(|builder| builder.storage.media_type),
+        Ok(StorageMediaType::Protobuf)
+    );
+    for (text, expected) in [
+        ("application/vnd.kubernetes.protobuf", StorageMediaType::Protobuf),
+        ("application/json", StorageMediaType::Json),
+        ("", StorageMediaType::Json),
+        ("application/yaml", StorageMediaType::Yaml),
+    ] {
+        assert_eq!(media_type(text), Ok(expected), "{text}");
+    }
+    let why = "--storage-media-type \"application/cbor\" invalid, allowed values: application/json, \
+               application/vnd.kubernetes.protobuf, application/yaml";
+    assert_eq!(media_type("application/cbor"), Err(why.to_owned()));
+}
+
+#[test]
+fn single_resources_can_be_in_other_clusters() {
+    let flag = "--etcd-servers-overrides=/events#http://a:1;http://b:2,apps/*#http://c:3";
+    let etcd = configure(&[flag]).expect("flags").storage.etcd.expect("a cluster");
+    let expected = ["/events#http://a:1;http://b:2", "apps/*#http://c:3"];
+    assert_eq!(etcd.overrides, expected.map(|text| text.parse().expect("an override")));
+    let why = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where \
+               servers are URLs, semicolon separated";
+    for text in ["x", "/events", "/events#", "/events#a;", "a/b/c#d", "/events#a#b"] {
+        let refused = configure(&[&format!("--etcd-servers-overrides={text}")]).map(drop);
+        assert_eq!(refused, Err(why.to_owned()), "{text}");
+    }
+    let many = |clusters: usize| {
+        let overrides = (0..9).map(|n| format!("/r{n}#http://a:{}", n % clusters));
+        let flag = overrides.collect::<Vec<_>>().join(",");
+        configure(&[&format!("--etcd-servers-overrides={flag}")]).map(drop)
+    };
+    assert_eq!(many(8), Ok(()));
+    assert_eq!(many(9), Err("--etcd-servers-overrides: more than 8 clusters".to_owned()));
+    let values = read(Face::Serve, &[flag]).expect("flags");
+    let refused = configured::configure(Face::Serve, &values).map(drop);
+    let why = "--etcd-servers-overrides must be set with --etcd-servers".to_owned();
+    assert_eq!(refused, Err(vec![why]));
+}
+
+#[test]
+fn a_missing_file_of_proxies_is_refused() {
+    let refused = configure(&["--egress-selector-config-file=/absent"]).map(drop);
+    assert_eq!(refused, Err("egress-selector-config-file /absent does not exist".to_owned()));
+}
+
+#[test]
+fn a_period_of_0_leaves_the_numbers_of_objects_out_of_the_metrics() {
+    use keelson_metrics::{Description, Exposition};
+    static COUNT: Description = Description::gauge("apiserver_resource_objects", "Objects.", &[]);
+    for (period, is_served) in [("1m", true), ("1h", true), ("0", false), ("-1s", false)] {
+        let flag = format!("--etcd-count-metric-poll-period={period}");
+        let builder = configure(&[&flag]).expect("a valid flag");
+        let mut out = Exposition::new(&builder.recording.metrics);
+        out.family(&COUNT).value(&[], 1.0);
+        assert_eq!(out.finish().contains("apiserver_resource_objects 1"), is_served, "{period}");
+    }
+}
+
+#[test]
+fn garbage_collection_can_be_switched_off() {
+    let is_on = |arguments: &[&str]| {
+        configure(arguments).map(|builder| builder.apis.garbage_collection).expect("flags")
+    };
+    assert!(is_on(&[]) && is_on(&["--enable-garbage-collector"]));
+    assert!(!is_on(&["--enable-garbage-collector=false"]));
 }
 
 #[test]

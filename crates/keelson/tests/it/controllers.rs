@@ -11,7 +11,7 @@ mod tokens;
 mod workloads;
 
 use crate::http::{Client, POLL_TIMEOUT, Server};
-use keelson::{AdmissionChain, Keelson};
+use keelson::{AdmissionChain, Builder, Keelson};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -20,9 +20,16 @@ pub const MERGE: &str = "application/merge-patch+json";
 
 /// A server with all controllers; Pods need no service account.
 pub fn with_controllers() -> Server {
+    with_controllers_and(|_| {})
+}
+
+/// The same, with a change of its configuration.
+pub fn with_controllers_and(change: impl FnOnce(&mut Builder)) -> Server {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
-    Server::start_plain(Keelson::builder().with(|builder| builder.admission.chain = admission))
+    let mut builder = Keelson::builder().with(|builder| builder.admission.chain = admission);
+    change(&mut builder);
+    Server::start_plain(builder)
 }
 
 /// Creates an object. Returns its uid.

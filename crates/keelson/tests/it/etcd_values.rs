@@ -3,16 +3,17 @@
 
 use crate::controllers::wait_until;
 use crate::etcd::{etcd, serve};
-use crate::http::Server;
+use crate::http::{Client, Response, Server};
+use crate::reference::Reference;
 use bytes::Bytes;
-use keelson::{Etcd, Keelson};
+use keelson::{Etcd, Keelson, StorageMediaType};
 use keelson_meta::{Features, GroupVersion};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{json, proto};
 use keelson_store::{Op, Store, Txn, TxnOutcome};
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
-use keelson_testkit::prerequisites::reference_data;
+use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program, reference_data};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -201,6 +202,90 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     let why = r#"unable to transform key "/registry/example.com/as/torn/torn": it is not JSON"#;
     assert_eq!((torn.status, &torn.body["message"]), (500, &json!(why)));
     server.stop();
+}
+
+/// A server that stores objects in an encoding. It leaves the service `kubernetes` to others.
+fn serve_storing(etcd: &EtcdProcess, media_type: StorageMediaType) -> Server {
+    let mut builder = Keelson::builder().etcd(Etcd::new(vec![etcd.url()])).no_controllers();
+    builder.storage.media_type = media_type;
+    Server::start_plain(builder)
+}
+
+/// Writes the secret `a` as it was read.
+fn put(client: &Client, secret: &Value) -> Response {
+    client.call("PUT", &format!("{SECRETS}/a"), "application/json", Some(secret))
+}
+
+const FORMS: [(StorageMediaType, &str, &str); 3] = [
+    (StorageMediaType::Protobuf, "application/vnd.kubernetes.protobuf", "k8s\0"),
+    (StorageMediaType::Json, "application/json", "{\"kind\":"),
+    (StorageMediaType::Yaml, "application/yaml", "apiVersion: v1\n"),
+];
+
+#[test]
+fn objects_are_stored_in_the_chosen_encoding_and_taken_over_from_others() {
+    let Some((runtime, etcd)) = etcd() else { return };
+    let raw = Raw::open(&runtime, &etcd);
+    let key = "/registry/secrets/default/a";
+    let secret = json!({"metadata": {"name": "a"}, "data": {"k": "aGk="}});
+    let mut before: Option<Value> = None;
+    // From each encoding to each.
+    for number in [0, 1, 2, 1, 0, 2, 0] {
+        let (media_type, _, first) = FORMS[number];
+        let server = serve_storing(&etcd, media_type);
+        let client = server.client();
+        let ours = match before {
+            None => client.post(SECRETS, &secret),
+            Some(before) => {
+                let read = client.get(&format!("{SECRETS}/a"));
+                assert_eq!((read.status, &read.body), (200, &before), "{first}");
+                // A write that changes nothing stores it in the new encoding.
+                put(&client, &read.body)
+            }
+        };
+        assert!(matches!(ours.status, 200 | 201), "{ours:?}");
+        let stored = raw.get(key);
+        assert!(stored.starts_with(first.as_bytes()), "{:?}", String::from_utf8_lossy(&stored));
+        let again = put(&client, &ours.body);
+        assert_eq!(again.body, ours.body, "and then nothing more");
+        let service = json!({"metadata": {"name": format!("s{number}"), "namespace": "default"},
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+        let path = "/api/v1/namespaces/default/services";
+        assert!(matches!(client.post(path, &service).status, 201 | 409));
+        let ports = raw.get("/registry/ranges/servicenodeports");
+        assert!(ports.starts_with(b"k8s") || !first.starts_with("k8s"), "{ports:?}");
+        before = Some(ours.body);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_stock_kube_apiserver_reads_each_encoding_and_is_read() {
+    let Some(program) = kubernetes_program(API_SERVER, "kube-apiserver") else { return };
+    for (media_type, name, first) in FORMS {
+        let Some((runtime, etcd)) = etcd() else { return };
+        let raw = Raw::open(&runtime, &etcd);
+        let dir = tempfile::tempdir().expect("a folder");
+        let server = serve_storing(&etcd, media_type);
+        let client = server.client();
+        let object = |name: &str| json!({"metadata": {"name": name}, "data": {"k": "aGk="}});
+        assert_eq!(client.post(SECRETS, &object("ours")).status, 201);
+        let flag = format!("--storage-media-type={name}");
+        let reference = Reference::start(&program, &etcd.url(), dir.path(), &[&flag]);
+        let read = reference.api.get(&format!("{SECRETS}/ours")).expect("an answer");
+        let ours = client.get(&format!("{SECRETS}/ours")).body;
+        assert_eq!((read.code, read.body), (200, ours), "{name}");
+        let created = reference.api.post(SECRETS, &object("theirs")).expect("an answer");
+        assert_eq!(created.code, 201, "{}", created.body);
+        let theirs = client.poll(&format!("{SECRETS}/theirs"), |got| got.status == 200);
+        assert_eq!(theirs.body, created.body, "{name}");
+        let values =
+            ["ours", "theirs"].map(|name| raw.get(&format!("/registry/secrets/default/{name}")));
+        for value in &values {
+            assert!(value.starts_with(first.as_bytes()), "{:?}", String::from_utf8_lossy(value));
+        }
+        server.stop();
+    }
 }
 
 /// Returns a populated object as kube-apiserver stores it, and as it returns it.

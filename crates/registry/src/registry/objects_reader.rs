@@ -26,7 +26,7 @@ impl ReadOnly {
 
 impl Objects for ReadOnly {
     fn revision(&self) -> u64 {
-        self.0.upgrade().map_or(0, |registry| registry.cache.revision().0)
+        self.0.upgrade().map_or(0, |registry| registry.cache.position())
     }
 
     fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>> {

@@ -110,11 +110,11 @@ impl Registry {
         if name.is_empty() || self.objects(&target.kind).get(name).is_some() {
             return Ok(());
         }
-        self.wait_for_latest().await?;
+        self.wait_for_latest_of(&target.kind).await?;
         let namespace = value!({"metadata": {"name": (Str::new(name))}});
         let permit = Permit::internal("system:apiserver");
         self.create_if_absent(&permit, &target, namespace, "kube-apiserver").await?;
-        self.wait_for_latest().await
+        self.wait_for_latest_of(&target.kind).await
     }
 
     /// Admits, validates and stores a new object, which is in the version of the target.
@@ -184,7 +184,7 @@ impl Registry {
                 return Ok(answer);
             }
             // The namespace has changed: it may be terminating, and plug-ins read its labels.
-            self.wait_for_latest().await?;
+            self.wait_for_latest_of(&self.target("", "namespaces", "", "").kind).await?;
         }
     }
 
@@ -217,7 +217,7 @@ impl Registry {
     ) -> Result<Option<Answer>, Failure> {
         if new.target.kind.strategy.validate_in_namespace.is_some() {
             // The rule must see every label write that this server has acknowledged.
-            self.wait_for_known().await?;
+            self.wait_for_known_of(&self.target("", "namespaces", "", "").kind).await?;
         }
         let warning_count = warnings.len();
         let base = obj.generate_name().to_owned();
@@ -344,7 +344,7 @@ impl Registry {
         let version = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
         self.claim(target, obj, None, true).await?;
-        self.wait_for_latest().await?;
+        self.wait_for_latest_of(kind).await?;
         if let Some(known) = self.entry(target)? {
             return name_taken_outcome(target, Some(known));
         }

@@ -89,7 +89,7 @@ impl Registry {
     ) -> Result<Deleted, Failure> {
         check_deletable(target)?;
         self.check_ignore_read_error(options)?;
-        self.wait_for_latest().await?;
+        self.wait_for_latest_of(&target.kind).await?;
         if options.ignore_read_error {
             if self.remove_unreadable(target).await?.is_some() {
                 return Ok(Deleted::Unreadable);
@@ -155,7 +155,7 @@ impl Registry {
         if let Some(warnings) = warnings {
             self.admit_deletion(&write, warnings).await?;
         }
-        let plan = plan(target, options, &mut obj, self.clock.now());
+        let plan = self.plan(target, options, &mut obj);
         let is_multi_key =
             self.has_claims(&target.kind) || matches!(plan, Plan::Mark { then_delete: true });
         if options.dry_run || !is_multi_key {
@@ -166,6 +166,51 @@ impl Registry {
             registry.finish(&target, plan, obj, entry, false).await
         };
         Box::pin(self.run_to_completion(delete)).await
+    }
+
+    /// Decides the next step, and changes the object if it is stored again.
+    fn plan(&self, target: &Target, options: &DeleteOptions, obj: &mut Object) -> Plan {
+        let now = self.clock.now();
+        if target.kind.strategy.has_content
+            && let Some(plan) = plan_with_content(options, obj, now)
+        {
+            return plan;
+        }
+        if let Some(terminate) = target.kind.strategy.terminate
+            && obj.deletion_timestamp().is_none()
+        {
+            terminate(obj, &now.text());
+            obj.set_meta("deletionTimestamp", &now.text());
+            return Plan::Mark { then_delete: false };
+        }
+        let grace_period = target.kind.strategy.grace_period;
+        let graceful = match mark_graceful(grace_period, options.grace_period_seconds, obj, now) {
+            Grace::Pending => return Plan::Leave,
+            Grace::Marked(seconds) => Some(seconds),
+            Grace::None => None,
+        };
+        let policy = target.kind.strategy.garbage_collection;
+        let finalizers = obj.metadata().and_then(|metadata| metadata.get("finalizers")).cloned();
+        let changed =
+            self.options.garbage_collection && set_propagation(obj, options.propagation, policy);
+        let waits_for_finalizers = obj.finalizers().next().is_some();
+        match graceful {
+            Some(seconds) => Plan::Mark { then_delete: !waits_for_finalizers && seconds == 0 },
+            None if waits_for_finalizers => {
+                if obj.deletion_timestamp().is_some() && !changed {
+                    return Plan::Leave;
+                }
+                mark(obj, now, 0);
+                Plan::Mark { then_delete: false }
+            }
+            None => {
+                // The answer is the object as it was stored.
+                if let Some(finalizers) = finalizers {
+                    obj.metadata_mut().insert("finalizers", finalizers);
+                }
+                Plan::Delete
+            }
+        }
     }
 
     /// Carries out the last step of a deletion. The inner error means that another write came first.
@@ -308,49 +353,6 @@ fn check_deletable(target: &Target) -> Result<(), Failure> {
 pub fn default_propagation_warnings(target: &Target, options: &DeleteOptions) -> Vec<Str> {
     let warning = target.kind.strategy.deletion_warning.filter(|_| options.propagation.is_none());
     warning.map(Str::new_static).into_iter().collect()
-}
-
-/// Decides the next step, and changes the object if it is stored again.
-fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
-    if target.kind.strategy.has_content
-        && let Some(plan) = plan_with_content(options, obj, now)
-    {
-        return plan;
-    }
-    if let Some(terminate) = target.kind.strategy.terminate
-        && obj.deletion_timestamp().is_none()
-    {
-        terminate(obj, &now.text());
-        obj.set_meta("deletionTimestamp", &now.text());
-        return Plan::Mark { then_delete: false };
-    }
-    let grace_period = target.kind.strategy.grace_period;
-    let graceful = match mark_graceful(grace_period, options.grace_period_seconds, obj, now) {
-        Grace::Pending => return Plan::Leave,
-        Grace::Marked(seconds) => Some(seconds),
-        Grace::None => None,
-    };
-    let policy = target.kind.strategy.garbage_collection;
-    let finalizers = obj.metadata().and_then(|metadata| metadata.get("finalizers")).cloned();
-    let changed = set_propagation(obj, options.propagation, policy);
-    let waits_for_finalizers = obj.finalizers().next().is_some();
-    match graceful {
-        Some(seconds) => Plan::Mark { then_delete: !waits_for_finalizers && seconds == 0 },
-        None if waits_for_finalizers => {
-            if obj.deletion_timestamp().is_some() && !changed {
-                return Plan::Leave;
-            }
-            mark(obj, now, 0);
-            Plan::Mark { then_delete: false }
-        }
-        None => {
-            // The answer is the object as it was stored.
-            if let Some(finalizers) = finalizers {
-                obj.metadata_mut().insert("finalizers", finalizers);
-            }
-            Plan::Delete
-        }
-    }
 }
 
 /// Plans the deletion of an object with content (a namespace): it is Terminating until its content

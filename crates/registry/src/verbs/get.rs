@@ -30,10 +30,10 @@ impl Registry {
             span.set("resource-version", freshness.resource_version());
         }
         match freshness {
-            Freshness::Latest => self.wait_for_latest().await?,
-            Freshness::Any => self.wait_for_known().await?,
+            Freshness::Latest => self.wait_for_latest_of(&target.kind).await?,
+            Freshness::Any => self.wait_for_known_of(&target.kind).await?,
             Freshness::NotOlderThan(revision) | Freshness::Exact(revision) => {
-                self.wait_for_revision(revision).await?;
+                self.wait_for_revision(&target.kind, revision).await?;
             }
         }
         let entry = self.entry(target)?.ok_or_else(|| target.not_found())?;

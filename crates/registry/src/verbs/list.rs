@@ -415,16 +415,18 @@ impl Registry {
             result
         };
         if let Some(revision) = exact {
-            waited(false, self.wait_for_revision(revision).await)?;
+            waited(false, self.wait_for_revision(&target.kind, revision).await)?;
             let known = objects.snapshot_at(revision);
             return Ok(known.map_or(ListSource::Store(revision), ListSource::Cache));
         }
         match options.freshness {
-            Freshness::Any => waited(false, self.wait_for_known().await)?,
+            Freshness::Any => waited(false, self.wait_for_known_of(&target.kind).await)?,
             Freshness::NotOlderThan(revision) => {
-                waited(false, self.wait_for_revision(revision).await)?;
+                waited(false, self.wait_for_revision(&target.kind, revision).await)?;
             }
-            Freshness::Latest | Freshness::Exact(_) => waited(true, self.wait_for_latest().await)?,
+            Freshness::Latest | Freshness::Exact(_) => {
+                waited(true, self.wait_for_latest_of(&target.kind).await)?;
+            }
         }
         Ok(ListSource::Cache(self.cache.snapshot(&objects)))
     }

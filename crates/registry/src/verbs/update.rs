@@ -90,7 +90,7 @@ impl Registry {
         let update = Update { permit, target, subresource, options, conversions };
         // The cache of this process nearly always has the newest object, and a successful write proves it. Any other
         // result counts only after the store was asked for its newest revision.
-        self.wait_for_known().await?;
+        self.wait_for_known_of(&target.kind).await?;
         // An object that cannot be read here may have been repaired by another server.
         let mut stored = self.entry(target).unwrap_or_default();
         let mut is_newest = false;
@@ -101,14 +101,14 @@ impl Registry {
                 if is_newest {
                     return self.create_instead(permit, target, subresource, make, options).await;
                 }
-                self.wait_for_latest().await?;
+                self.wait_for_latest_of(&target.kind).await?;
                 (stored, is_newest) = (self.entry(target)?, true);
                 continue;
             };
             let mut warnings = vec![];
             let result = self.change_once(&update, make, &entry, &mut warnings).await;
             if !is_newest && !reached_store(&result, &entry, options) {
-                self.wait_for_latest().await?;
+                self.wait_for_latest_of(&target.kind).await?;
                 is_newest = true;
                 let now = self.entry(target)?;
                 if now.as_ref().is_none_or(|now| now.modified() != entry.modified()) {

@@ -108,6 +108,28 @@ impl From<Failure> for WatchRefusal {
 }
 
 impl Registry {
+    /// Waits for the state that a watch begins with. Returns the revision after which it sends changes; `None`: that
+    /// of the state.
+    async fn watch_start(
+        &self,
+        target: &Target,
+        options: &WatchOptions,
+    ) -> Result<Option<Revision>, WatchRefusal> {
+        Ok(match options.start {
+            WatchStart::Latest | WatchStart::Any => {
+                self.wait_for_latest_of(&target.kind).await?;
+                None
+            }
+            WatchStart::After(revision) if options.initial_events == Some(true) => {
+                self.wait_for_revision(&target.kind, revision)
+                    .await
+                    .map_err(WatchRefusal::Event)?;
+                None
+            }
+            WatchStart::After(revision) => Some(revision),
+        })
+    }
+
     /// Starts a watch. An error event is returned when the state or the history for it is missing.
     pub async fn watch(
         &self,
@@ -123,17 +145,7 @@ impl Registry {
             WatchStart::Latest | WatchStart::Any => true,
             WatchStart::After(_) => false,
         });
-        let after = match options.start {
-            WatchStart::Latest | WatchStart::Any => {
-                self.wait_for_latest().await?;
-                None
-            }
-            WatchStart::After(revision) if options.initial_events == Some(true) => {
-                self.wait_for_revision(revision).await.map_err(WatchRefusal::Event)?;
-                None
-            }
-            WatchStart::After(revision) => Some(revision),
-        };
+        let after = self.watch_start(target, options).await?;
         let snapshot = self.cache.snapshot(&objects);
         let began_at = after.unwrap_or(snapshot.revision);
         let cursor = objects.cursor(began_at).ok_or_else(|| {
@@ -182,6 +194,11 @@ impl Registry {
 }
 
 impl WatchSession {
+    /// Returns the newest revision of the store of what is watched of which all events can be taken.
+    pub fn applied(&self, registry: &Registry) -> Revision {
+        registry.cache.revision_of(self.cursor.resource())
+    }
+
     /// Appends available events to `out` without waiting; none if there are none, or after much work until
     /// [`WatchSession::changed`] was awaited. Initial events come first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {

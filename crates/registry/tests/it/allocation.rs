@@ -3,8 +3,8 @@
 use crate::harness::{self, Harness};
 use keelson_builtin::PortLeaks;
 use keelson_meta::{Object, Value, value};
-use keelson_registry::SystemClock;
 use keelson_registry::options::WriteOptions;
+use keelson_registry::{RegistryOptions, SystemClock};
 use keelson_schema::decode::Decoded;
 use keelson_store::Embedded;
 use std::collections::HashSet;
@@ -428,5 +428,27 @@ async fn a_cancelled_create_leaves_no_port_to_two_services() {
         let path = format!("{SERVICES}/{name}");
         let (code, service) = harness.send("GET", &path, "", b"").await.expect("an answer");
         assert!(code == 404 || ports.insert(node_port(&service)), "{service:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_service_kubernetes_gets_its_node_port_when_it_is_created() {
+    let store = Embedded::in_memory();
+    let path = "/api/v1/namespaces/default/services/kubernetes";
+    let open = |port: u16| {
+        let change = move |options: &mut RegistryOptions| options.kubernetes_node_port = Some(port);
+        Harness::with_options(store.clone(), Box::new(SystemClock), change)
+    };
+    // The next server finds the service, and does not change it.
+    for port in [30443, 30444] {
+        let harness = open(port).await;
+        let (_, service) = harness.send("GET", path, "", b"").await.expect("a path");
+        let spec = service.get("spec").expect("a spec");
+        assert_eq!(spec.str_at(&["type"]), Some("NodePort"));
+        assert_eq!(spec.str_at(&["externalTrafficPolicy"]), Some("Cluster"));
+        let ports = spec.array_at(&["ports"]);
+        assert_eq!(ports.first().and_then(|port| port.int_at(&["nodePort"])), Some(30443));
+        let taken = r#"{"type":"NodePort","ports":[{"port":80,"nodePort":30443}]}"#;
+        assert_eq!(create(&harness, "a", "", taken).await.0, 422);
     }
 }

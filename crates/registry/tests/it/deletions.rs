@@ -96,3 +96,38 @@ async fn an_event_is_deleted_without_waiting_for_dependents() {
         session.check(&format!("GET {events}/e"), "", 404, &[]).await;
     }
 }
+
+#[tokio::test]
+async fn without_garbage_collection_a_policy_sets_finalizers_of_namespaces_only() {
+    let harness = Harness::with(|options| options.garbage_collection = false).await;
+    let session = Session::over(harness).await;
+    let maps = "/api/v1/namespaces/n/configmaps";
+    let controllers = "/api/v1/namespaces/n/replicationcontrollers";
+    let controller = r#"{"metadata":{"name":"c"},"spec":{"selector":{"a":"b"},"template":{
+        "metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
+    for options in
+        [r#"{"propagationPolicy":"Foreground"}"#, r#"{"propagationPolicy":"Orphan"}"#, "{}"]
+    {
+        session.check(&format!("POST {maps}"), r#"{"metadata":{"name":"m"}}"#, 201, &[]).await;
+        session.check(&format!("DELETE {maps}/m"), options, 200, &[]).await;
+        session.check(&format!("GET {maps}/m"), "", 404, &[]).await;
+        // A kind whose dependents are orphaned by default.
+        session.check(&format!("POST {controllers}"), controller, 201, &[]).await;
+        session.check(&format!("DELETE {controllers}/c"), options, 200, &[]).await;
+        session.check(&format!("GET {controllers}/c"), "", 404, &[]).await;
+    }
+    let held = r#"{"metadata":{"name":"held","finalizers":["a/b","orphan"]}}"#;
+    session.check(&format!("POST {maps}"), held, 201, &[]).await;
+    session
+        .check(&format!("DELETE {maps}/held"), r#"{"propagationPolicy":"Foreground"}"#, 200, &[])
+        .await;
+    let place = ["metadata", "finalizers"];
+    let kept = r#"["a/b","orphan"]"#;
+    session.check_at(&format!("GET {maps}/held"), "", &place, kept).await;
+    let namespace = r#"{"metadata":{"name":"space"}}"#;
+    session.check("POST /api/v1/namespaces", namespace, 201, &[]).await;
+    let path = "/api/v1/namespaces/space";
+    let orphan = r#"{"propagationPolicy":"Orphan"}"#;
+    session.check(&format!("DELETE {path}"), orphan, 200, &[]).await;
+    session.check_at(&format!("GET {path}"), "", &place, r#"["orphan"]"#).await;
+}

@@ -63,10 +63,16 @@ impl Harness {
             options.runtime_config = vec![("api/all".to_owned(), true)];
             options.features = features;
         };
+        Harness::with(change).await
+    }
+
+    /// Returns a harness over an empty store, with other options.
+    pub async fn with(change: impl FnOnce(&mut RegistryOptions)) -> Harness {
         Harness::with_options(Embedded::in_memory(), Box::new(SystemClock), change).await
     }
 
-    async fn with_options(
+    /// Like [`Harness::over`], with other options.
+    pub async fn with_options(
         store: Arc<dyn Store>,
         clock: Box<dyn Clock>,
         change: impl FnOnce(&mut RegistryOptions),
@@ -232,17 +238,20 @@ pub fn default_options() -> RegistryOptions {
     RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".into()],
         node_ports: PortRange::default(),
+        kubernetes_node_port: None,
         node_address_types: vec![],
         advertise_address: [192, 0, 2, 1].into(),
         advertise_port: 6443,
         runtime_config: vec![],
         features: Features::default(),
         allows_privileged: true,
+        garbage_collection: true,
         admission: Default::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,
         authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
+        other_stores: vec![],
         simulated_nodes: None,
     }
 }

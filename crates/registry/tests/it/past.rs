@@ -53,7 +53,7 @@ async fn past() -> (Harness, Revision) {
     let gone = harness.send("DELETE", &format!("{MAPS}/d"), "", b"").await.expect("an answer");
     assert_eq!(gone.0, 200);
     harness.registry.cache.wait_latest().await.expect("the cache follows");
-    harness.registry.cache.compact(harness.registry.cache.revision());
+    harness.registry.cache.compact(0, harness.registry.cache.revision());
     (harness, before)
 }
 

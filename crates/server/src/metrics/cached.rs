@@ -3,12 +3,14 @@
 use keelson_cache::{HISTORY_EVENTS_MAX, ResourceCounts};
 use keelson_metrics::{Description, Exposition};
 use keelson_registry::Registry;
+use keelson_store::Revision;
 
 /// One resource.
 struct Row<'a> {
     group: &'a str,
     resource: &'a str,
     counts: ResourceCounts,
+    revision: Revision,
 }
 
 pub(super) fn write(registry: &Registry, out: &mut Exposition) {
@@ -19,13 +21,14 @@ pub(super) fn write(registry: &Registry, out: &mut Exposition) {
         .filter(|kind| kind.gvr.group != "events.k8s.io")
         .map(|kind| {
             let stored = registry.cache.resource(&kind.prefix);
-            let counts = stored.map(|stored| stored.counts()).unwrap_or_default();
-            Row { group: &kind.gvr.group, resource: &kind.gvr.resource, counts }
+            let counts = stored.as_ref().map(|stored| stored.counts()).unwrap_or_default();
+            let revision = stored.map(|stored| registry.cache.revision_of(&stored));
+            let revision = revision.unwrap_or_else(|| registry.cache.revision());
+            Row { group: &kind.gvr.group, resource: &kind.gvr.resource, counts, revision }
         })
         .collect();
     rows.sort_by_key(|row| (row.group, row.resource));
     write_objects(&rows, out);
-    let revision = registry.cache.revision().0 as f64;
     type Read = fn(&ResourceCounts) -> f64;
     let always: [(&'static Description, Read); 3] = [
         (&SIZES, |counts| counts.bytes as f64),
@@ -40,7 +43,7 @@ pub(super) fn write(registry: &Registry, out: &mut Exposition) {
     }
     let mut text = out.family(&REVISION);
     for row in &rows {
-        text.value(&[row.group, row.resource], revision);
+        text.value(&[row.group, row.resource], row.revision.0 as f64);
     }
     drop(text);
     // As in kube-apiserver, there are series once there was an event.

@@ -1,50 +1,21 @@
 //! Watches over WebSocket, frame by frame.
 
 use crate::world::{Client, Options, Server};
+use keelson_testkit::websocket::{UPGRADE, frame, upgrade_at};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=0";
 /// Key and accept value of RFC 6455, section 1.3.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const ORIGIN: &str = "Origin: http://localhost\r\n";
 const TOKEN: &str = "Authorization: Bearer t\r\n";
 
 /// Requests a watch over WebSocket. Returns the lines of the response's head, and the rest.
 fn upgrade(client: &Client, headers: &str) -> (Vec<String>, BufReader<TcpStream>) {
-    let request = format!("GET {WATCH} HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
-    let mut reader = client.write(request.as_bytes());
-    let mut head = vec![];
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).expect("a line of the head");
-        match line.trim_end() {
-            "" => return (head, reader),
-            line => head.push(line.to_owned()),
-        }
-    }
-}
-
-/// Reads the next frame. Returns its opcode and payload.
-fn frame(reader: &mut impl Read) -> (u8, Vec<u8>) {
-    let mut start = [0; 2];
-    reader.read_exact(&mut start).expect("a frame");
-    assert_eq!(start[1] & 0x80, 0, "servers do not mask");
-    let length = match start[1] {
-        126 => {
-            let mut long = [0; 2];
-            reader.read_exact(&mut long).expect("a length");
-            usize::from(u16::from_be_bytes(long))
-        }
-        short => usize::from(short),
-    };
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).expect("a payload");
-    (start[0] & 0x0f, body)
+    upgrade_at(client, WATCH, headers)
 }
 
 fn event(reader: &mut impl Read) -> (String, String) {

@@ -358,7 +358,7 @@ impl Update<'_> {
             return Ok(Step::GoOn);
         }
         // Claims may have been created a moment ago.
-        let known = self.of.control.client.registry.cache.wait_known().await;
+        let known = self.of.control.client.registry.cache.wait_known_everywhere().await;
         known.map_err(|error| Status::unavailable(error.to_string()))?;
         for mut claim in self.claims(pod) {
             let name = claim.name().to_owned();

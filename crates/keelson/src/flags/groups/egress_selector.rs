@@ -1,15 +1,33 @@
 //! Egress selector flags.
 
+use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
+use anyhow::anyhow;
+use keelson::read_egress_selector;
+
+const FILE: &str = "egress-selector-config-file";
 
 /// The group.
 pub const GROUP: Group = Group {
     title: "Egress selector",
     flags: &[Flag::new(
-        "egress-selector-config-file",
+        FILE,
         Kind::Text,
         "",
-        "File that says through which proxies the server connects to others.",
-    )
-    .refused("connections through proxies")],
+        "File (EgressSelectorConfiguration) that says through which proxies the server connects to \
+         nodes, pods and services, to servers beside it, and to etcd.",
+    )],
 };
+
+/// Checks the flag and applies it.
+pub fn apply(setup: &mut Setup<'_>) {
+    let Some(path) = setup.values.path(FILE) else { return };
+    if !path.exists() {
+        setup.fail(format!("{FILE} {} does not exist", path.display()));
+        return;
+    }
+    let selector = read_egress_selector(&path).map_err(|why| anyhow!(why));
+    if let Some(selector) = setup.take(selector) {
+        setup.builder.far_side.egress_selector = selector;
+    }
+}

@@ -3,9 +3,10 @@
 use crate::flags::setup::Setup;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use anyhow::anyhow;
-use keelson::{EncryptionFile, Etcd};
+use keelson::{EncryptionFile, Etcd, EtcdOverride, OTHER_STORES_MAX};
+use std::collections::BTreeSet;
 
-/// The default of `--storage-media-type`, the only one that is stored.
+/// The default of `--storage-media-type`.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The group.
@@ -30,9 +31,9 @@ pub const GROUP: Group = Group {
             "enable-garbage-collector",
             Kind::Bool,
             "true",
-            "Whether dependents of deleted objects are deleted or orphaned.",
-        )
-        .refused("deletion without garbage collection"),
+            "Whether dependents of deleted objects are deleted or orphaned. Without it, propagation \
+             policies are ignored.",
+        ),
         Flag::new(
             "encryption-provider-config",
             Kind::Text,
@@ -63,16 +64,19 @@ pub const GROUP: Group = Group {
             "etcd-count-metric-poll-period",
             Kind::Duration,
             "1m0s",
-            "Interval at which objects are counted for metrics.",
-        )
-        .accepted("objects are counted when /metrics is read"),
+            "Objects are counted when /metrics is read, whatever the interval; 0 leaves their numbers \
+             out of it.",
+        ),
         Flag::new(
             "etcd-db-metric-poll-interval",
             Kind::Duration,
             "30s",
-            "Interval at which the size of etcd's database is read for metrics.",
+            "Interval at which the size of etcd's database is read for a metric.",
         )
-        .accepted("there is no such metric"),
+        .accepted(
+            "its metric is deprecated and hidden; apiserver_storage_size_bytes is read with /metrics, as \
+             in kube-apiserver",
+        ),
         Flag::new(
             "etcd-healthcheck-timeout",
             Kind::Duration,
@@ -100,9 +104,9 @@ pub const GROUP: Group = Group {
             "etcd-servers-overrides",
             Kind::List,
             "",
-            "Other etcd clusters for single resources: group/resource#URL;URL.",
-        )
-        .refused("etcd clusters for single resources"),
+            "Other etcd clusters for single built-in resources: group/resource#URL;URL, for example \
+             /events#https://c:2379. They have the certificates and the prefix of --etcd-servers.",
+        ),
         Flag::new(
             "lease-reuse-duration-seconds",
             Kind::Int,
@@ -119,7 +123,8 @@ pub const GROUP: Group = Group {
             "storage-media-type",
             Kind::Text,
             PROTOBUF,
-            "Encoding of objects in etcd: application/vnd.kubernetes.protobuf.",
+            "Encoding of objects in etcd: application/vnd.kubernetes.protobuf, application/json or \
+             application/yaml; empty means JSON. Custom resources are JSON in any case.",
         ),
         Flag::new(
             "watch-cache",
@@ -165,14 +170,13 @@ pub fn apply(setup: &mut Setup<'_>) {
             .map_err(|why| anyhow!("--encryption-provider-config: {why}"));
         setup.builder.storage.encryption = setup.take(file);
     }
-    match values.text("storage-media-type") {
-        "" | PROTOBUF => {}
-        "application/json" | "application/yaml" => {
-            setup.fail(format!("--storage-media-type: objects are stored as {PROTOBUF} only"));
-        }
-        other => setup.fail(format!(
-            "--storage-media-type {other:?} invalid, allowed values: application/json, {PROTOBUF}, \
-             application/yaml"
+    setup.builder.apis.garbage_collection = values.bool("enable-garbage-collector");
+    match values.text("storage-media-type").parse() {
+        Ok(media_type) => setup.builder.storage.media_type = media_type,
+        Err(()) => setup.fail(format!(
+            "--storage-media-type {:?} invalid, allowed values: application/json, {PROTOBUF}, \
+             application/yaml",
+            values.text("storage-media-type")
         )),
     }
     for size in values.list("watch-cache-sizes") {
@@ -181,13 +185,7 @@ pub fn apply(setup: &mut Setup<'_>) {
             setup.fail_first(format!("invalid value of watch cache size: {size}"));
         }
     }
-    let is_override = |text: &String| text.split('#').count() == 2 && text.contains('/');
-    if !values.list("etcd-servers-overrides").iter().all(is_override) {
-        setup.fail(
-            "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where \
-             servers are URLs, semicolon separated",
-        );
-    }
+    let overrides = overrides(setup);
     let certificate = values.path("etcd-certfile");
     let key = values.path("etcd-keyfile");
     if certificate.is_some() != key.is_some() {
@@ -203,8 +201,33 @@ pub fn apply(setup: &mut Setup<'_>) {
         identity_files: certificate.zip(key),
         prefix: values.text("etcd-prefix").to_owned(),
         compaction_interval,
+        overrides,
         start_timeout: values.duration("storage-initialization-timeout"),
         lease_reuse: std::time::Duration::from_secs(reuse),
         ..Etcd::new(servers.to_vec())
     });
+}
+
+/// Returns the clusters of single resources.
+fn overrides(setup: &mut Setup<'_>) -> Vec<EtcdOverride> {
+    let values = setup.values;
+    let servers = values.list("etcd-servers");
+    let overrides: Result<Vec<EtcdOverride>, _> =
+        values.list("etcd-servers-overrides").iter().map(|text| text.parse()).collect();
+    if overrides.is_err() {
+        setup.fail(
+            "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where \
+             servers are URLs, semicolon separated",
+        );
+    }
+    let overrides = overrides.unwrap_or_default();
+    let clusters: BTreeSet<Vec<&String>> =
+        overrides.iter().map(EtcdOverride::sorted_servers).collect();
+    if clusters.len() > OTHER_STORES_MAX {
+        setup.fail(format!("--etcd-servers-overrides: more than {OTHER_STORES_MAX} clusters"));
+    }
+    if !overrides.is_empty() && servers.is_empty() && setup.face == Face::Serve {
+        setup.fail("--etcd-servers-overrides must be set with --etcd-servers");
+    }
+    overrides
 }

@@ -35,6 +35,13 @@ pub const GROUP: Group = Group {
     ],
 };
 
+/// The metrics of `--etcd-count-metric-poll-period`.
+const OBJECT_COUNTS: [&str; 3] = [
+    "apiserver_resource_objects",
+    "apiserver_resource_size_estimate_bytes",
+    "apiserver_storage_objects",
+];
+
 /// Checks the flags, and says to the server which metrics are served.
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
@@ -56,6 +63,9 @@ pub fn apply(setup: &mut Setup<'_>) {
         ));
     }
     disabled.iter().for_each(|metric| selection.disable(metric));
+    if values.signed_duration("etcd-count-metric-poll-period").0 <= 0 {
+        OBJECT_COUNTS.iter().for_each(|metric| selection.disable(metric));
+    }
     let labels = values.pairs("allow-metric-labels");
     check_labels(setup, labels, "metrics.allowListMapping");
     allow(&mut selection, labels);

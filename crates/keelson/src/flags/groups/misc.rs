@@ -4,6 +4,7 @@ use crate::flags::setup::Setup;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use keelson::KubeletOptions;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 const NODES_SAY_PORTS: &str = "each node says its port; without it, 10250 is taken";
@@ -121,16 +122,16 @@ pub const GROUP: Group = Group {
             "kubernetes-service-node-port",
             Kind::Int,
             "0",
-            "Node port of the service kubernetes; 0 means none.",
-        )
-        .refused("a node port of the service kubernetes"),
+            "Node port of the service kubernetes, which is then of type NodePort; 0 means none. A \
+             service that exists is not changed.",
+        ),
         Flag::new(
             "max-connection-bytes-per-sec",
             Kind::Int,
             "0",
-            "Bytes a second of each long-running request; 0 means no limit.",
-        )
-        .refused("a limit of bytes per second"),
+            "Most bytes a second of an upgraded connection (exec, attach, port-forward, proxy), in each \
+             direction; 0 means no limit.",
+        ),
         Flag::new(
             "peer-advertise-ip",
             Kind::Text,
@@ -212,6 +213,9 @@ pub fn apply(setup: &mut Setup<'_>) {
         "lease" | "master-count" => {}
         other => setup.fail(format!("unknown endpoint reconciler type: {other}")),
     }
+    // As upstream, a negative number is no limit either.
+    let bytes = u64::try_from(values.int("max-connection-bytes-per-sec")).unwrap_or(0);
+    setup.builder.serving.limits.connection_bytes_per_second_max = NonZeroU64::new(bytes);
     check_leadership(setup);
     service_ranges(setup);
     service_node_port(setup);
@@ -261,13 +265,19 @@ fn check_leadership(setup: &mut Setup<'_>) {
 }
 
 fn service_node_port(setup: &mut Setup<'_>) {
-    let port = setup.values.int("kubernetes-service-node-port");
-    if !(0..=i64::from(u16::MAX)).contains(&port) {
+    let number = setup.values.int("kubernetes-service-node-port");
+    let port = u16::try_from(number).ok();
+    if port.is_none() {
         setup.fail(format!(
-            "--kubernetes-service-node-port {port} must be between 0 and 65535, inclusive. If 0, the \
+            "--kubernetes-service-node-port {number} must be between 0 and 65535, inclusive. If 0, the \
              Kubernetes master service will be of type ClusterIP"
         ));
     }
+    let range = setup.builder.network.node_ports;
+    if number > 0 && port.is_none_or(|port| !range.contains(port)) {
+        setup.fail(format!("kubernetes service node port range {range} doesn't contain {number}"));
+    }
+    setup.builder.network.kubernetes_node_port = port.filter(|port| *port > 0);
 }
 
 fn service_ranges(setup: &mut Setup<'_>) {

@@ -152,7 +152,7 @@ fn client_ca_bundles_are_published_for_extension_servers() {
     let ca = server.block_on(async {
         let target =
             registry.target("", "configmaps", "kube-system", "extension-apiserver-authentication");
-        let mut progress = registry.cache.progress();
+        let mut progress = registry.cache.progress_of(&registry.objects(&target.kind));
         let known = async {
             loop {
                 let known = registry.cached(&target.kind, &target.namespace, &target.name);

@@ -2,9 +2,9 @@
 
 use super::{
     MAPS, MERGE, create, delete, dependent, owned_by, settle, wait_deleted, wait_until,
-    with_controllers,
+    with_controllers, with_controllers_and,
 };
-use crate::http::Client;
+use crate::http::{Client, Response};
 use serde_json::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -282,5 +282,25 @@ fn garbage_from_before_a_restart_is_collected() {
     for name in ["dep", "blocks", "waiting"] {
         wait_deleted(&client, &path(name));
     }
+    server.stop();
+}
+
+/// The metrics of work queues name the loops that run.
+#[test]
+fn without_garbage_collection_dependents_stay_and_its_loop_does_not_run() {
+    let server = with_controllers_and(|builder| builder.apis.garbage_collection = false);
+    let client = server.client();
+    let uid = owner(&client, "owner");
+    create(&client, MAPS, &dependent("dependent", &[owned_by("owner", &uid, true)]));
+    delete(&client, &path("owner"), "Foreground");
+    assert_eq!(client.get(&path("owner")).status, 404, "it waits for nobody");
+    let queue = |name: &str| format!("workqueue_adds_total{{name=\"{name}\"}}");
+    let last = queue("ttl-after-finished-controller");
+    let has_last =
+        |answer: &Response| answer.body.as_str().is_some_and(|text| text.contains(&last));
+    let metrics = client.poll("/metrics", has_last).body;
+    let metrics = metrics.as_str().unwrap_or_default();
+    assert!(!metrics.contains(&queue("garbage-collector-controller")), "{metrics}");
+    assert_eq!(owners_of(&client, "dependent"), ["owner"]);
     server.stop();
 }

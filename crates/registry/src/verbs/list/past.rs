@@ -27,8 +27,9 @@ impl Registry {
         let mut page = Page::empty(revision);
         let mut pace = Pace::default();
         let mut range = past_range(&target.kind.prefix, filter, start, revision);
+        let store = self.store_of(&target.kind);
         loop {
-            let read = match self.store.range(range.clone()).await {
+            let read = match store.range(range.clone()).await {
                 Ok(read) => read,
                 Err(ReadError::Compacted { .. }) => return Ok(None),
                 Err(error) => {

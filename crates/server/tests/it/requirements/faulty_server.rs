@@ -75,17 +75,20 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let options = RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".to_owned()],
         node_ports: Default::default(),
+        kubernetes_node_port: None,
         node_address_types: vec![],
         advertise_address: Ipv4Addr::LOCALHOST.into(),
         advertise_port: 6443,
         runtime_config: vec![],
         features: keelson_meta::Features::default(),
         allows_privileged: true,
+        garbage_collection: true,
         admission: Chain::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,
         authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
+        other_stores: vec![],
         simulated_nodes: None,
     };
     let clock = Box::new(FaultyClock { faults });

@@ -1,0 +1,70 @@
+//! What connections are made of, how they are secured, and the causes of their failures.
+
+use crate::error::Cause;
+use crate::verify::GoCertificateError;
+use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
+use rustls_pki_types::ServerName;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// The local and the remote address; `None` through a proxy.
+pub(crate) type AddrPair = Option<(SocketAddr, SocketAddr)>;
+
+/// What a connection can be made of.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + 'static> Duplex for T {}
+
+/// How a connection is secured.
+#[derive(Clone)]
+pub(crate) enum Security {
+    /// With TLS; the peer's certificate must have the name.
+    Tls(Arc<ClientConfig>, ServerName<'static>),
+    /// Not at all.
+    None,
+}
+
+/// Maps a transport error.
+pub(crate) fn io_cause(error: io::Error, addrs: AddrPair) -> Cause {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(tls) => tls_cause(tls),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+        None => Cause::Transport { addrs, error },
+    }
+}
+
+pub(crate) fn tls_cause(error: &rustls::Error) -> Cause {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
+            let why = other.0.downcast_ref::<GoCertificateError>();
+            Cause::Certificate(why.map_or_else(|| other.to_string(), ToString::to_string))
+        }
+        rustls::Error::InvalidCertificate(why) => Cause::Certificate(format!("x509: {why}")),
+        rustls::Error::AlertReceived(alert) => Cause::Alert(alert_text(*alert)),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Cause::NotTls,
+        other => Cause::Handshake(format!("tls: {other}")),
+    }
+}
+
+fn alert_text(alert: AlertDescription) -> String {
+    let known = match alert {
+        AlertDescription::HandshakeFailure => "handshake failure",
+        AlertDescription::BadCertificate => "bad certificate",
+        AlertDescription::UnsupportedCertificate => "unsupported certificate",
+        AlertDescription::CertificateRevoked => "revoked certificate",
+        AlertDescription::CertificateExpired => "expired certificate",
+        AlertDescription::CertificateUnknown => "unknown certificate",
+        AlertDescription::CertificateRequired => "certificate required",
+        AlertDescription::UnknownCA => "unknown certificate authority",
+        AlertDescription::AccessDenied => "access denied",
+        AlertDescription::ProtocolVersion => "protocol version not supported",
+        AlertDescription::InternalError => "internal error",
+        AlertDescription::UnrecognisedName => "unrecognized name",
+        AlertDescription::NoApplicationProtocol => "no application protocol",
+        other => return format!("{other:?}"),
+    };
+    known.to_owned()
+}
