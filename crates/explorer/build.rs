@@ -1,5 +1,5 @@
-//! Compresses the files of `web/` and writes the table that `src/lib.rs` includes: one `Asset` for each
-//! file, sorted by path.
+//! Compresses the files of `web/` and writes the table that `src/lib.rs` includes: one `Asset` for
+//! each file, sorted by path.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -9,8 +9,8 @@ use std::process::Command;
 const PROGRAM: &str = "target/attack/keelson";
 /// Where it is built, together with what else is built without optimisation.
 const BUILT: &str = "target/debug/keelson";
-/// The crates that a request goes through. How long its answers take counts, so they are optimised. The others are
-/// those of the tests, as is everything from registries: nothing is built twice.
+/// The crates that a request goes through. How long its answers take counts, so they are optimised.
+/// The others are those of the tests, as is everything from registries: nothing is built twice.
 const OPTIMISED: [&str; 15] = [
     "admission",
     "apply",
@@ -44,7 +44,8 @@ pub fn run(args: &[String]) -> Result<()> {
     commands::run(Command::new("cargo").args(cargo_args))
 }
 
-/// Builds the server. Its place is that of the program of the profile dev, which is built again when it is next used.
+/// Builds the server. Its place is that of the program of the profile dev, which is built again
+/// when it is next used.
 fn build() -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--workspace", "--bin", "keelson"]);

@@ -1,5 +1,5 @@
-//! `cargo xtask bench` and `cargo xtask soak`: build the server and the load generator, measure empty
-//! servers, and write the pages in docs/perf.
+//! `cargo xtask bench` and `cargo xtask soak`: build the server and the load generator, measure
+//! empty servers, and write the pages in docs/perf.
 
 use crate::commands;
 use anyhow::{Context, Result, bail};
@@ -70,8 +70,8 @@ pub fn run(args: &[String]) -> Result<()> {
     beside(&programs)
 }
 
-/// Measures a stock kube-apiserver on a stock etcd, if `cargo xtask peers` has built them, and draws the
-/// picture of both. Without them the picture has kube-apiserver's last figures.
+/// Measures a stock kube-apiserver on a stock etcd, if `cargo xtask peers` has built them, and
+/// draws the picture of both. Without them the picture has kube-apiserver's last figures.
 fn beside(programs: &Programs) -> Result<()> {
     let peers = Path::new("target/peers");
     let server = peers.join("kube-apiserver");
@@ -163,7 +163,8 @@ fn build() -> Result<Programs> {
     Ok(Programs { server: programs.join("keelson"), bench: programs.join("keelson-bench") })
 }
 
-/// Returns the command `keelson-bench run`, which starts the server and notes commit and date in its results.
+/// Returns the command `keelson-bench run`, which starts the server and notes commit and date in
+/// its results.
 fn bench_run(programs: &Programs, args: &[&str]) -> Result<Command> {
     let commit = commands::output(Command::new("git").args(["rev-parse", "--short", "HEAD"]))?;
     let date = commands::output(Command::new("date").arg("+%Y-%m-%d"))?;

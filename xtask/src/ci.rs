@@ -1,5 +1,6 @@
-//! `cargo xtask ci`: all checks and tests that must pass before a change is merged. Installs missing
-//! tools. What cannot run for lack of something outside the repository is listed at the end.
+//! `cargo xtask ci`: all checks and tests that must pass before a change is merged. Installs
+//! missing tools. What cannot run for lack of something outside the repository is listed at the
+//! end.
 
 use anyhow::{Context, Result, bail};
 use std::io::Write;
@@ -123,8 +124,8 @@ fn run_tests() -> Result<()> {
     }
 }
 
-/// Installs missing tools: the programs that tests drive (built with Go, or else kubectl and etcd from
-/// Debian's packages), the Python client, and nextest.
+/// Installs missing tools: the programs that tests drive (built with Go, or else kubectl and etcd
+/// from Debian's packages), the Python client, and nextest.
 fn install(report: &mut Report) -> Result<()> {
     if has("go") {
         say("stock programs, built once into target/peers")?;
@@ -171,7 +172,8 @@ fn install(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Installs a program from a Debian package. A failure is only printed: tests that need it do not run.
+/// Installs a program from a Debian package. A failure is only printed: tests that need it do not
+/// run.
 fn install_package(program: &str, package: &str) -> Result<()> {
     say(&format!("installing {program} from Debian's package {package}"))?;
     let installed = step("apt-get", &["update", "-qq"])
@@ -215,7 +217,8 @@ fn static_program(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether `KEELSON_REQUIRE` says that something must not be missing: by its name, or by `all`.
+/// Returns whether `KEELSON_REQUIRE` says that something must not be missing: by its name, or by
+/// `all`.
 pub fn is_required(name: &str) -> bool {
     is_named(name) || is_named("all")
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask clients`: runs the tests of stock clients in `tests/` with servers, and writes their
-//! matrix, docs/clients.md.
+//! `cargo xtask clients`: runs the tests of stock clients in `tests/` with servers, and writes
+//! their matrix, docs/clients.md.
 
 use crate::commands;
 use anyhow::{Context, Result, bail};
@@ -31,8 +31,8 @@ struct Row {
     tests: BTreeMap<String, bool>,
 }
 
-/// Runs the tests of all clients whose tools are installed. Returns what did not run. With `check` the
-/// page is compared instead of written.
+/// Runs the tests of all clients whose tools are installed. Returns what did not run. With `check`
+/// the page is compared instead of written.
 pub fn run(check: bool) -> Result<Vec<String>> {
     commands::run(Command::new("cargo").args(["build", "--quiet", "-p", "keelson"]))?;
     let program = std::env::current_dir()?.join("target/debug/keelson");
@@ -83,8 +83,8 @@ fn page(rows: &[Row]) -> String {
     page
 }
 
-/// Two versions of client-go, and controller-runtime with the newer one, also with servers that it starts
-/// itself.
+/// Two versions of client-go, and controller-runtime with the newer one, also with servers that it
+/// starts itself.
 fn go(program: &Path) -> Result<Vec<Row>> {
     let mut rows = vec![];
     let controllers = "sigs.k8s.io/controller-runtime";

@@ -1,5 +1,5 @@
-//! `cargo xtask corpus`: manifests of public projects, sent to a kube-apiserver and to Keelson. The packages come
-//! from registries, at the versions that the list pins; nothing of them is kept here.
+//! `cargo xtask corpus`: manifests of public projects, sent to a kube-apiserver and to Keelson. The
+//! packages come from registries, at the versions that the list pins; nothing of them is kept here.
 
 use crate::commands;
 use crate::peers;
@@ -35,7 +35,8 @@ enum Registry {
     Python,
 }
 
-/// Downloads the packages, starts both servers, and compares them. Arguments are those of the script.
+/// Downloads the packages, starts both servers, and compares them. Arguments are those of the
+/// script.
 pub fn run(args: &[String]) -> Result<()> {
     let list = std::fs::read_to_string(LIST).context(LIST)?;
     let only = args.iter().position(|arg| arg == "--only").and_then(|at| args.get(at + 1));

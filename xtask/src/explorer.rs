@@ -1,5 +1,5 @@
-//! `cargo xtask explorer`: the tests of the explorer. Its modules run in Node, its pages in a browser
-//! against a server with a simulated cluster.
+//! `cargo xtask explorer`: the tests of the explorer. Its modules run in Node, its pages in a
+//! browser against a server with a simulated cluster.
 
 use crate::ci::{has, is_named, is_required};
 use crate::commands;
@@ -23,7 +23,8 @@ const BROWSER: &str = "KEELSON_BROWSER";
 /// The name of the browser in `KEELSON_REQUIRE`.
 pub const NAME: &str = "chromium";
 
-/// Runs the tests. Returns what did not run. `--images` also writes the pictures of the documentation.
+/// Runs the tests. Returns what did not run. `--images` also writes the pictures of the
+/// documentation.
 pub fn run(args: &[String]) -> Result<Vec<String>> {
     let writes_images = match args {
         [] => false,

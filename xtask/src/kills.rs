@@ -1,5 +1,5 @@
-//! `cargo xtask kills`: kills processes that write to a store, or whole servers, and checks that no acknowledged
-//! write is lost.
+//! `cargo xtask kills`: kills processes that write to a store, or whole servers, and checks that no
+//! acknowledged write is lost.
 
 use anyhow::{Context, Result, bail};
 use std::os::unix::process::CommandExt;

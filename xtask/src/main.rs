@@ -116,8 +116,8 @@ fn main() -> Result<()> {
     }
 }
 
-/// Returns the help that the arguments request: of all tasks, or of one (`ci --help`). Returns `None`
-/// when they request no help, or that of `record` and `replay`, which print their own.
+/// Returns the help that the arguments request: of all tasks, or of one (`ci --help`). Returns
+/// `None` when they request no help, or that of `record` and `replay`, which print their own.
 fn help(args: &[String]) -> Option<String> {
     let is_help = |arg: &str| matches!(arg, "--help" | "-h");
     let Some(task) = args.first().filter(|task| *task != "help" && !is_help(task)) else {

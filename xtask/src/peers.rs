@@ -1,5 +1,5 @@
-//! `cargo xtask peers`: builds the stock programs that tests drive, from the Go modules in `tests/go`,
-//! into `target/peers`.
+//! `cargo xtask peers`: builds the stock programs that tests drive, from the Go modules in
+//! `tests/go`, into `target/peers`.
 
 use anyhow::{Context, Result, bail};
 use std::io::Write;
@@ -68,8 +68,8 @@ const PEERS: &[Peer] = &[
     },
 ];
 
-/// Programs that are built only if they are named: tools for comparisons by hand, and Helm 3, which tests
-/// drive if it is there, because its build takes minutes.
+/// Programs that are built only if they are named: tools for comparisons by hand, and Helm 3, which
+/// tests drive if it is there, because its build takes minutes.
 const NAMED: &[Peer] = &[
     Peer {
         name: "helm3",
@@ -91,7 +91,8 @@ const NAMED: &[Peer] = &[
     },
 ];
 
-/// Builds all programs that tests drive, or those that are named, unless they are newer than their modules' versions.
+/// Builds all programs that tests drive, or those that are named, unless they are newer than their
+/// modules' versions.
 pub fn run(names: &[String]) -> Result<()> {
     let all = || PEERS.iter().chain(NAMED);
     if let Some(unknown) = names.iter().find(|name| all().all(|peer| peer.name != **name)) {

@@ -1,4 +1,5 @@
-//! `cargo xtask rbac`: writes the table of default roles and bindings from those of a kube-apiserver.
+//! `cargo xtask rbac`: writes the table of default roles and bindings from those of a
+//! kube-apiserver.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;

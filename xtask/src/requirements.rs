@@ -1,6 +1,6 @@
-//! `cargo xtask requirements`: writes docs/requirements.md, the requirements of the API and the tests that prove
-//! them. docs/requirements.txt lists the requirements. A test names those that it proves in its doc comment:
-//! `/// Proves: R-RV-01, R-RV-02.`
+//! `cargo xtask requirements`: writes docs/requirements.md, the requirements of the API and the
+//! tests that prove them. docs/requirements.txt lists the requirements. A test names those that it
+//! proves in its doc comment: `/// Proves: R-RV-01, R-RV-02.`
 
 mod catalogue;
 mod page;
@@ -21,7 +21,8 @@ const EXCEPTIONS: &str = "docs/requirements-exceptions.txt";
 const NOTES: &str = "docs/requirements-notes.txt";
 const PROVES: &str = "/// Proves:";
 
-/// ID of a requirement to the tests that prove it, for example `crates/keelson/tests/it/kill.rs::NAME`.
+/// ID of a requirement to the tests that prove it, for example
+/// `crates/keelson/tests/it/kill.rs::NAME`.
 type Proofs = BTreeMap<String, BTreeSet<String>>;
 
 /// Writes the page, or with `--check` compares it. Fails if a requirement has neither a test
@@ -99,7 +100,8 @@ fn test_after<'l>(lines: &[&'l str]) -> Option<&'l str> {
     None
 }
 
-/// Returns the requirements of a `Proves:` line. The list ends with a full stop, which may be on a later line.
+/// Returns the requirements of a `Proves:` line. The list ends with a full stop, which may be on a
+/// later line.
 fn ids(lines: &[&str]) -> Vec<String> {
     let mut ids = vec![];
     for line in lines.iter().take_while(|line| line.starts_with("///")) {
@@ -112,8 +114,8 @@ fn ids(lines: &[&str]) -> Vec<String> {
     ids
 }
 
-/// Checks that each requirement has either a test or an exception, and that tests, exceptions and notes name no
-/// unknown requirement.
+/// Checks that each requirement has either a test or an exception, and that tests, exceptions and
+/// notes name no unknown requirement.
 fn compare(
     families: &[Family],
     proofs: &Proofs,

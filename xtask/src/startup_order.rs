@@ -1,5 +1,5 @@
-//! `cargo xtask startup-order`: lists the functions that run during the start of the server and its first requests.
-//! The linker places them next to each other (`crates/keelson/build.rs`).
+//! `cargo xtask startup-order`: lists the functions that run during the start of the server and its
+//! first requests. The linker places them next to each other (`crates/keelson/build.rs`).
 
 use crate::commands;
 use anyhow::{Context, Result, bail, ensure};
@@ -15,7 +15,8 @@ const FOLDER: &str = "target/startup-order";
 /// How long the first round of the control loops takes under valgrind.
 const FIRST_ROUND: Duration = Duration::from_secs(45);
 const TOKEN: &str = "startup-order";
-/// Method, path, content type and body of the requests. They are sent over HTTP/1.1 and over HTTP/2.
+/// Method, path, content type and body of the requests. They are sent over HTTP/1.1 and over
+/// HTTP/2.
 const REQUESTS: [[&str; 4]; 13] = [
     ["GET", "/readyz", "", ""],
     ["GET", "/version", "", ""],
@@ -57,11 +58,13 @@ const JSON: &str = "application/json";
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
 const CONFIG_MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}";
 
-/// Builds the program, runs it under valgrind and perf, and writes the list: first the functions of the start, then
-/// those that only requests run. Valgrind lacks some instruction sets, such as AVX-512, so the program runs other
-/// functions under it. Perf adds functions of this processor that cause page faults during the start.
+/// Builds the program, runs it under valgrind and perf, and writes the list: first the functions of
+/// the start, then those that only requests run. Valgrind lacks some instruction sets, such as
+/// AVX-512, so the program runs other functions under it. Perf adds functions of this processor
+/// that cause page faults during the start.
 pub fn run() -> Result<()> {
-    // The symbols of libraries are those of a usual dist build, because only the last rustc gets these flags.
+    // The symbols of libraries are those of a usual dist build, because only the last rustc gets
+    // these flags.
     commands::run(
         Command::new("cargo")
             .args("rustc --profile dist -p keelson --bin keelson -- -C strip=none".split(' ')),
@@ -135,8 +138,8 @@ fn page_faults() -> Result<String> {
     String::from_utf8(output.stdout).context("output of perf script")
 }
 
-/// Returns the function in a line of `perf script`, `5555 name (/path/of/the/program)`, if the line is of the server's
-/// program.
+/// Returns the function in a line of `perf script`, `5555 name (/path/of/the/program)`, if the line
+/// is of the server's program.
 fn function_of_page_fault(line: &str) -> Option<&str> {
     let (name, file) = line.trim_start().split_once(' ')?.1.rsplit_once(" (")?;
     (file.trim_end_matches(')').ends_with(PROGRAM) && name != "[unknown]").then_some(name)
@@ -166,8 +169,8 @@ fn send_request(
     commands::run(curl.arg(format!("{url}{path}")))
 }
 
-/// Waits until the server has started, and then for `first_round`, the time of the first round of its control loops.
-/// Returns its URL.
+/// Waits until the server has started, and then for `first_round`, the time of the first round of
+/// its control loops. Returns its URL.
 fn wait_until_idle(server: &mut Child, first_round: Duration) -> Result<String> {
     let output = server.stdout.take().context("the server's output")?;
     for line in BufReader::new(output).lines() {
@@ -181,9 +184,9 @@ fn wait_until_idle(server: &mut Child, first_round: Duration) -> Result<String> 
     bail!("the server ended before it was ready")
 }
 
-/// Returns the functions of the start and those that only requests run. `start` and `all` are profiles; `faulting`
-/// are more functions of the start. Both lists are sorted by the cost during requests, so that the functions that take
-/// most of their time are together on few pages.
+/// Returns the functions of the start and those that only requests run. `start` and `all` are
+/// profiles; `faulting` are more functions of the start. Both lists are sorted by the cost during
+/// requests, so that the functions that take most of their time are together on few pages.
 fn in_order<'t>(
     start: &'t str,
     all: &'t str,
@@ -204,8 +207,8 @@ fn in_order<'t>(
     (by_cost(first), by_cost(rest))
 }
 
-/// Parses a profile of callgrind. Returns the instructions of each function itself, without those of the functions
-/// that it calls. Leaves out functions without a name.
+/// Parses a profile of callgrind. Returns the instructions of each function itself, without those
+/// of the functions that it calls. Leaves out functions without a name.
 fn costs(profile: &str) -> BTreeMap<&str, u64> {
     let mut names = BTreeMap::new();
     let mut costs = BTreeMap::new();
@@ -233,8 +236,8 @@ fn costs(profile: &str) -> BTreeMap<&str, u64> {
     costs
 }
 
-/// Returns the symbol without the suffix of a recursive call, such as `'2`. `None`: the function has no name but an
-/// address.
+/// Returns the symbol without the suffix of a recursive call, such as `'2`. `None`: the function
+/// has no name but an address.
 fn symbol(name: &str) -> Option<&str> {
     name.split('\'').next().filter(|name| !name.starts_with("0x") && !name.starts_with('('))
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
+/// The columns of a comment; rustfmt sees to the code.
+const COLUMNS_MAX: usize = 100;
 /// The resources that are served.
 const RESOURCES: &str = "crates/schema/catalogue/resources.txt";
 /// Crates that must not name built-in kinds.
@@ -21,8 +23,8 @@ const KIND_INDEPENDENT: [&str; 6] = [
     "crates/resources/src",
     "crates/server/src",
 ];
-/// Exceptions in these crates: the admission plug-ins, their configuration, and the list of the kinds that
-/// configure webhooks and policies.
+/// Exceptions in these crates: the admission plug-ins, their configuration, and the list of the
+/// kinds that configure webhooks and policies.
 const KIND_SPECIFIC: [&str; 5] = [
     "crates/admission/src/config.rs",
     "crates/admission/src/config/",
@@ -87,7 +89,8 @@ const FUNCTION_STARTS: [&str; 8] = [
     "pub(super) async fn ",
 ];
 
-/// Returns whether a line gives names to values that are not parts of one thing: `let (a, b) = (x, y);`.
+/// Returns whether a line gives names to values that are not parts of one thing:
+/// `let (a, b) = (x, y);`.
 fn binds_strangers(line: &str) -> bool {
     let Some((names, values)) =
         line.strip_prefix("let (").and_then(|rest| rest.split_once(") = ("))
@@ -108,7 +111,8 @@ fn binds_strangers(line: &str) -> bool {
     !is_pattern && end.is_none_or(|end| values[end..] == *");")
 }
 
-/// Returns whether a line has a parameter that is taken apart in the signature: `(group, resource): (&str, &str),`.
+/// Returns whether a line has a parameter that is taken apart in the signature:
+/// `(group, resource): (&str, &str),`.
 fn is_tuple_parameter(line: &str) -> bool {
     let parameter = match line.split_once("fn ") {
         Some((before, rest)) if !before.contains("//") => {
@@ -143,6 +147,12 @@ fn check_file(path: &Path, text: &str, violations: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
         let indent = line.len() - line.trim_start().len();
         let words = line.trim_start();
+        if words.starts_with("//") && line.chars().count() > COLUMNS_MAX && words.contains(' ') {
+            let is_link = words.contains("://") || words.contains("](");
+            if !is_link && !words.contains(" | ") {
+                violations.push(format!("{file}:{}: a comment beyond column 100", number + 1));
+            }
+        }
         if binds_strangers(words) {
             violations.push(format!("{file}:{}: two bindings in one `let`: {words}", number + 1));
         }
@@ -173,8 +183,8 @@ fn check_file(path: &Path, text: &str, violations: &mut Vec<String>) {
     }
 }
 
-/// Checks that string literals in kind-independent crates, except in tests, name no kind or resource of the
-/// catalogue.
+/// Checks that string literals in kind-independent crates, except in tests, name no kind or
+/// resource of the catalogue.
 fn check_kind_names(violations: &mut Vec<String>) -> Result<()> {
     let table = fs::read_to_string(RESOURCES)?;
     let rows = table.lines().filter_map(|line| line.trim_start().strip_prefix("resource "));
@@ -205,7 +215,8 @@ fn check_kind_names(violations: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that server, registry and resources name no subresource: the catalogue says what each one does.
+/// Checks that server, registry and resources name no subresource: the catalogue says what each one
+/// does.
 fn check_subresource_names(violations: &mut Vec<String>) -> Result<()> {
     let table = fs::read_to_string(RESOURCES)?;
     let rows = table.lines().filter_map(|line| line.trim().strip_prefix("sub "));
@@ -234,7 +245,8 @@ fn check_subresource_names(violations: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that every crate depends only on the crates of this workspace that the table in ARCHITECTURE.md allows.
+/// Checks that every crate depends only on the crates of this workspace that the table in
+/// ARCHITECTURE.md allows.
 fn check_layers(violations: &mut Vec<String>) -> Result<()> {
     let text = fs::read_to_string("ARCHITECTURE.md").context("ARCHITECTURE.md")?;
     // Crate to the crates of this workspace that it may depend on.
@@ -269,7 +281,8 @@ fn check_layers(violations: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the crates of stored objects and of resources have no runtime, and use of the store only its values.
+/// Checks that the crates of stored objects and of resources have no runtime, and use of the store
+/// only its values.
 fn check_pure_crates(violations: &mut Vec<String>) -> Result<()> {
     for name in ["records", "resources"] {
         let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml"))?;

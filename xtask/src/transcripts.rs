@@ -1,5 +1,5 @@
-//! `cargo xtask record` and `cargo xtask replay`: records or compares the responses of a server to the
-//! requests of transcripts.
+//! `cargo xtask record` and `cargo xtask replay`: records or compares the responses of a server to
+//! the requests of transcripts.
 
 use anyhow::{Context, Result, bail};
 use std::process::Command;

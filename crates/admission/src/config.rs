@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::{fmt, fs, io};
 
-/// Default of `--default-not-ready-toleration-seconds` and `--default-unreachable-toleration-seconds`.
+/// Default of `--default-not-ready-toleration-seconds` and
+/// `--default-unreachable-toleration-seconds`.
 const TOLERATION_SECONDS_DEFAULT: i64 = 300;
 
 /// The configuration of plug-ins.

@@ -54,7 +54,8 @@ impl MatchConditions {
         self.0.conditions.is_empty()
     }
 
-    /// Returns the compiled conditions; `None`: the work was ended, and its result will be discarded.
+    /// Returns the compiled conditions; `None`: the work was ended, and its result will be
+    /// discarded.
     fn compiled(&self) -> Option<&[Expression]> {
         let Shared { compiler, conditions, compiled } = &*self.0;
         if let Some(compiled) = compiled.get() {

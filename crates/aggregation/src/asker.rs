@@ -82,8 +82,8 @@ fn missing(url: &str, why: &dyn Display) -> String {
     format!("failing or missing response from {url}: {why}")
 }
 
-/// The ETag and the hash of something that a server has sent: it is asked for anew, and what has not changed
-/// is not read again.
+/// The ETag and the hash of something that a server has sent: it is asked for anew, and what has
+/// not changed is not read again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub tag: Option<HeaderValue>,

@@ -1,5 +1,5 @@
-//! What the servers behind this one serve, in the form of aggregated discovery: read from a server's own
-//! document ([`groups`]), or made of its list for one version ([`resources`]).
+//! What the servers behind this one serve, in the form of aggregated discovery: read from a
+//! server's own document ([`groups`]), or made of its list for one version ([`resources`]).
 
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::json;
@@ -82,7 +82,8 @@ fn aggregated_resource(given: &Value) -> Value {
     Value::Object(entry)
 }
 
-/// Converts an `APIResourceList` to the `resources` of a version; `None`: it is none, or contradicts itself.
+/// Converts an `APIResourceList` to the `resources` of a version; `None`: it is none, or
+/// contradicts itself.
 pub(crate) fn resources(text: &[u8]) -> Option<Value> {
     let list = json::parse(text).ok()?.value;
     if list.str_at(&["kind"]) != Some("APIResourceList") {

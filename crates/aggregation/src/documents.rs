@@ -1,5 +1,5 @@
-//! What a server's OpenAPI documents say of its group versions (kube-aggregator `controllers/openapi`,
-//! `openapiv3`). A server is asked once for all of them.
+//! What a server's OpenAPI documents say of its group versions (kube-aggregator
+//! `controllers/openapi`, `openapiv3`). A server is asked once for all of them.
 
 use crate::asker::{Asker, Question, Seen};
 use crate::discovery::GroupVersion;
@@ -66,8 +66,8 @@ struct V2 {
     converted: Option<ConvertedDocument>,
 }
 
-/// Returns what is known then, and whether the server answered both requests. `versions` are those that are asked
-/// for; with others than before, `known` must have forgotten what it has seen.
+/// Returns what is known then, and whether the server answered both requests. `versions` are those
+/// that are asked for; with others than before, `known` must have forgotten what it has seen.
 pub(crate) async fn ask(
     asker: &Asker,
     server: &RemoteServer,

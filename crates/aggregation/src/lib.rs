@@ -1,6 +1,6 @@
-//! The servers behind this one, which APIServices name: how they are reached ([`peer`]), what they are
-//! told about users ([`user_headers`]), whether they are available and what they serve ([`Probes`]).
-//! They are reached by `egress` alone (kube-aggregator).
+//! The servers behind this one, which APIServices name: how they are reached ([`peer`]), what they
+//! are told about users ([`user_headers`]), whether they are available and what they serve
+//! ([`Probes`]). They are reached by `egress` alone (kube-aggregator).
 
 mod asker;
 mod calls;

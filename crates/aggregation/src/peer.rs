@@ -50,8 +50,8 @@ pub fn remove_user_headers(headers: &mut HeaderMap) {
     names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
-/// Adds who sends a request (apiserver `authentication/request/headerrequest`). Values that cannot stand
-/// in a header make the request fail, so that nobody is taken for another user.
+/// Adds who sends a request (apiserver `authentication/request/headerrequest`). Values that cannot
+/// stand in a header make the request fail, so that nobody is taken for another user.
 pub fn user_headers(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let value = |text: &str| {
         HeaderValue::from_bytes(text.as_bytes())
@@ -73,8 +73,8 @@ pub fn user_headers(headers: &mut HeaderMap, user: &User) -> Result<(), String> 
     Ok(())
 }
 
-/// Returns the header that tells of a user's extra values under a key: a prefix in lower case, and the
-/// key escaped as Kubernetes' clients do.
+/// Returns the header that tells of a user's extra values under a key: a prefix in lower case, and
+/// the key escaped as Kubernetes' clients do.
 pub fn extra_header(prefix: &str, key: &str) -> Result<HeaderName, String> {
     let key = key.to_ascii_lowercase();
     let name = format!("{prefix}{}", utf8_percent_encode(&key, ESCAPED));

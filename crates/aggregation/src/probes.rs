@@ -1,5 +1,6 @@
-//! [`Probes`]: asks the servers behind this one, again and again, whether they are available and what they
-//! serve. Whether it is available is asked for each group version, what it serves once for each server.
+//! [`Probes`]: asks the servers behind this one, again and again, whether they are available and
+//! what they serve. Whether it is available is asked for each group version, what it serves once
+//! for each server.
 
 use crate::asker::{Asker, Identities, Question, Seen};
 use crate::discovery::{self, GroupVersion, Groups, resources};
@@ -17,8 +18,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long an answer is valid, and at most how long a failure is. Upstream asks every 30 s whether a server is
-/// there, and every minute what it serves; changes are noticed sooner here.
+/// How long an answer is valid, and at most how long a failure is. Upstream asks every 30 s whether
+/// a server is there, and every minute what it serves; changes are noticed sooner here.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How soon a server is asked again that did not answer; doubled with each failure.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -35,7 +36,8 @@ const GROUPS_PATH: &str = "/apis";
 pub struct Outcome {
     /// Why the last probe failed; `None` if it did not.
     pub failure: Option<String>,
-    /// What the server serves, in the form of aggregated discovery; `None` if it does not say so now.
+    /// What the server serves, in the form of aggregated discovery; `None` if it does not say so
+    /// now.
     pub resources: Option<Arc<Value>>,
     /// Its OpenAPI documents. They are kept when a probe fails.
     pub documents: Arc<RemoteDocuments>,
@@ -80,8 +82,8 @@ struct Check {
     /// Whether the first answer has come.
     is_known: bool,
     failure: Option<String>,
-    /// The last answer, and what it says of the resources: it counts for servers without an aggregated
-    /// document.
+    /// The last answer, and what it says of the resources: it counts for servers without an
+    /// aggregated document.
     list: Bytes,
     resources: Option<Arc<Value>>,
 }
@@ -93,8 +95,8 @@ struct Backend {
     versions: BTreeSet<GroupVersion>,
     serves: Serves,
     groups: Arc<Groups>,
-    /// The resources of a version that the server does not name. They have one place, by which changes are
-    /// noticed.
+    /// The resources of a version that the server does not name. They have one place, by which
+    /// changes are noticed.
     nothing: Arc<Value>,
     seen_groups: Seen,
     documents: documents::Known,

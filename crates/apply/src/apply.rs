@@ -116,8 +116,8 @@ pub fn apply(
     Ok(Applied { object, changed })
 }
 
-/// Returns whether the members of all `managedFields` entries have the right types. Entries that are
-/// not well typed fail later, when the whole object is decoded, as they do upstream.
+/// Returns whether the members of all `managedFields` entries have the right types. Entries that
+/// are not well typed fail later, when the whole object is decoded, as they do upstream.
 pub fn is_well_typed_managed_fields(entries: &Value) -> bool {
     let is_well_typed = |entry: &Value| {
         let Value::Object(members) = entry else { return entry.is_null() };
@@ -130,8 +130,8 @@ pub fn is_well_typed_managed_fields(entries: &Value) -> bool {
     entries.as_array().is_none_or(|entries| entries.iter().all(is_well_typed))
 }
 
-/// Decodes the managers of the live object. The entries also stay in the object and in the merged one:
-/// `managedFields` itself is unmanaged, and it is replaced at the end.
+/// Decodes the managers of the live object. The entries also stay in the object and in the merged
+/// one: `managedFields` itself is unmanaged, and it is replaced at the end.
 fn managers_of(
     scope: &Scope<'_>,
     request: &Request<'_>,
@@ -156,8 +156,8 @@ struct ApplyState<'a> {
 }
 
 impl ApplyState<'_> {
-    /// Records the applier as the manager of the fields that the configuration sets. Removes from the
-    /// merged object the fields that only its previous configuration set. Returns the applier.
+    /// Records the applier as the manager of the fields that the configuration sets. Removes from
+    /// the merged object the fields that only its previous configuration set. Returns the applier.
     fn record_applier(&mut self, config: &Map) -> Manager {
         let mut fields = typed::field_set(self.scope.schema, Form::Written, config);
         if let Some(filter) = self.scope.filter {

@@ -14,7 +14,8 @@ pub enum PatchError {
     Malformed(String),
     /// A JSON Patch has this many operations, more than [`OPERATIONS_MAX`]: 413.
     TooManyOperations(usize),
-    /// The patch cannot be applied to the object: 422. Like upstream, the Status does not show the text.
+    /// The patch cannot be applied to the object: 422. Like upstream, the Status does not show the
+    /// text.
     Unprocessable(String),
     /// A `test` operation of a JSON Patch failed: 422.
     TestFailed(String),

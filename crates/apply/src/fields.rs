@@ -1,7 +1,7 @@
 //! [`FieldSet`]: a set of field paths, as a tree of path elements.
 //!
-//! The set of an object has about a hundred nodes. Names of up to 23 bytes are stored inside the node, and
-//! every set operation merges two sorted lists at each level.
+//! The set of an object has about a hundred nodes. Names of up to 23 bytes are stored inside the
+//! node, and every set operation merges two sorted lists at each level.
 
 mod codec;
 mod element;
@@ -163,7 +163,8 @@ impl FieldSet {
         self.nodes = nodes.into();
     }
 
-    /// Returns the union of all sets. Joins pairs first, so that a path is copied O(log n) times for n sets.
+    /// Returns the union of all sets. Joins pairs first, so that a path is copied O(log n) times
+    /// for n sets.
     pub(crate) fn union(mut sets: Vec<FieldSet>) -> FieldSet {
         while sets.len() > 1 {
             let mut joined = Vec::with_capacity(sets.len().div_ceil(2));
@@ -266,7 +267,8 @@ impl FieldSet {
     }
 }
 
-/// A set with more than this many times the nodes of the other is searched by bisection instead of walked.
+/// A set with more than this many times the nodes of the other is searched by bisection instead of
+/// walked.
 const BISECTION_RATIO_MIN: usize = 16;
 
 /// Finds the nodes of one set for the elements of another. The elements must be passed in order.

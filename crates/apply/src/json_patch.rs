@@ -1,6 +1,7 @@
 //! JSON Patch (RFC 6902) with the deviations of the library that kube-apiserver uses:
-//! `replace` of a missing member adds it, `copy` of a missing member copies null, indexes may be negative
-//! and count from the end, and the whole document can be replaced and tested but not added, moved or removed.
+//! `replace` of a missing member adds it, `copy` of a missing member copies null, indexes may be
+//! negative and count from the end, and the whole document can be replaced and tested but not
+//! added, moved or removed.
 
 use crate::PatchError;
 use keelson_meta::{Map, Value};
@@ -18,8 +19,8 @@ const DEPTH_MEASUREMENTS_MAX: usize = 100;
 /// A [`Map`] with at least this many entries stays sorted, and a change of it costs O(entries).
 const SORTED_ENTRIES_MIN: usize = 33;
 
-/// Applies `patch` to `doc`: all operations in order, or none. Sorts every map along the path of an operation,
-/// because upstream sorts the same maps and shows the patched text in messages.
+/// Applies `patch` to `doc`: all operations in order, or none. Sorts every map along the path of an
+/// operation, because upstream sorts the same maps and shows the patched text in messages.
 pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
     apply_operations(doc, operations(patch)?)
 }
@@ -222,7 +223,8 @@ impl Patcher {
             }
         })?;
         let path = member(operation, "path", "move operation failed to decode path")?;
-        // Measuring the moved value costs O(size) each time; an upper bound of its depth is enough at first.
+        // Measuring the moved value costs O(size) each time; an upper bound of its depth is enough
+        // at first.
         let bound = self.depth.saturating_sub(levels(from)).max(1);
         let depth = if levels(path) + bound <= DEPTH_MAX { bound } else { value.depth() };
         self.add(path, value, depth).map_err(|error| match error {
@@ -261,8 +263,8 @@ impl Patcher {
         let from = member(operation, "from", DECODE)?;
         let path = member(operation, "path", "copy operation failed to decode path")?;
         let not_found = |_| missing(format!("{APPLY} from path: {from}"));
-        // Sort the maps along the target path first: the copied value may contain some of them. A missing
-        // target is reported by `add` below.
+        // Sort the maps along the target path first: the copied value may contain some of them. A
+        // missing target is reported by `add` below.
         drop(find(&mut self.doc, path));
         let source = match find(&mut self.doc, from).map_err(not_found)? {
             (Container::Map(map), key) => map.get(&key),
@@ -351,8 +353,8 @@ enum Container<'d> {
     List(&'d mut Vec<Value>),
 }
 
-/// Returns the container and key of a path's last step, and sorts the maps along the path. Text before the first
-/// slash is ignored.
+/// Returns the container and key of a path's last step, and sorts the maps along the path. Text
+/// before the first slash is ignored.
 fn find<'d, 'p>(
     doc: &'d mut Value,
     path: &'p str,

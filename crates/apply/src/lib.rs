@@ -1,5 +1,5 @@
-//! The four kinds of patch (JSON Patch, JSON merge patch, strategic merge patch and server-side apply)
-//! and `metadata.managedFields`, which records the fields that each field manager owns.
+//! The four kinds of patch (JSON Patch, JSON merge patch, strategic merge patch and server-side
+//! apply) and `metadata.managedFields`, which records the fields that each field manager owns.
 //!
 //! Pure functions: no IO, no clock, no async; equal inputs give equal outputs.
 

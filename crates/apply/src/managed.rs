@@ -1,5 +1,5 @@
-//! `metadata.managedFields`: the fields that each field manager owns. Decodes the entries, updates them after
-//! a write and encodes them again.
+//! `metadata.managedFields`: the fields that each field manager owns. Decodes the entries, updates
+//! them after a write and encodes them again.
 
 mod cap;
 mod codec;
@@ -30,8 +30,8 @@ pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// The manager of requests with neither `fieldManager` nor `User-Agent`.
 pub const UNKNOWN_MANAGER: &str = "unknown";
 
-/// Converts an object to another version. Returns it with the schema of that version, or `None` when the
-/// version is not served; entries of such a version are dropped.
+/// Converts an object to another version. Returns it with the schema of that version, or `None`
+/// when the version is not served; entries of such a version are dropped.
 pub type Convert<'a> = dyn Fn(&Object, &GroupVersion) -> Option<(Schema, Object)> + 'a;
 
 /// The endpoint of a request, as far as field management needs it.
@@ -80,7 +80,8 @@ pub struct Manager {
     /// When its fields last changed: RFC 3339 with seconds.
     pub time: Option<Str>,
     fields: FieldSet,
-    /// The FieldsV1 text of `fields`, unless they have changed since decoding. Saves encoding them again.
+    /// The FieldsV1 text of `fields`, unless they have changed since decoding. Saves encoding them
+    /// again.
     encoded: Option<Value>,
 }
 
@@ -116,7 +117,8 @@ impl Manager {
         Identity { name, operation: self.operation, api_version, subresource }
     }
 
-    /// Compares managers as upstream does: by the JSON text of name, operation, version and subresource.
+    /// Compares managers as upstream does: by the JSON text of name, operation, version and
+    /// subresource.
     pub(crate) fn compare_identity(&self, other: &Manager) -> Ordering {
         let text = |text: &str| text.bytes().chain([b'"']).collect::<Vec<u8>>();
         let version = |manager: &Manager| match manager.operation {
@@ -146,8 +148,8 @@ struct Identity {
     subresource: Str,
 }
 
-/// Up to this number, entries are searched one by one. There is no maximum, as in kube-apiserver: an
-/// object may have as many appliers as fit its size.
+/// Up to this number, entries are searched one by one. There is no maximum, as in kube-apiserver:
+/// an object may have as many appliers as fit its size.
 const LINEAR_MANAGERS_MAX: usize = 16;
 
 /// All field managers of one object.
@@ -168,8 +170,8 @@ impl Managers {
         self.list.is_empty()
     }
 
-    /// Sets the version and fields of an applier and keeps its time. Returns the previous version and fields
-    /// if either changed.
+    /// Sets the version and fields of an applier and keeps its time. Returns the previous version
+    /// and fields if either changed.
     pub(crate) fn replace(
         &mut self,
         applier: &Manager,

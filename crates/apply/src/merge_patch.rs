@@ -1,11 +1,12 @@
-//! JSON merge patch (RFC 7386) with one deviation of the library that kube-apiserver uses: a list that does not
-//! replace a map loses the null members of the maps inside it. Null items of the list stay.
+//! JSON merge patch (RFC 7386) with one deviation of the library that kube-apiserver uses: a list
+//! that does not replace a map loses the null members of the maps inside it. Null items of the list
+//! stay.
 
 use crate::PatchError;
 use keelson_meta::{Map, Str, Value};
 
-/// Applies `patch` to `doc`; both must be maps. Sorts every map that the patch changes by key, because upstream sorts
-/// the same maps and shows the patched text in messages.
+/// Applies `patch` to `doc`; both must be maps. Sorts every map that the patch changes by key,
+/// because upstream sorts the same maps and shows the patched text in messages.
 pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Object(changes) = patch else {
         return Err(PatchError::Malformed(match patch {
@@ -24,7 +25,8 @@ pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(Value::Object(root))
 }
 
-/// Merges `changes` into `target`. Collects all entries first: inserting them one by one costs O(entries) each.
+/// Merges `changes` into `target`. Collects all entries first: inserting them one by one costs
+/// O(entries) each.
 fn merge_maps(target: &mut Map, changes: &Map) {
     let current = std::mem::take(target);
     let mut merged: Vec<(Str, Value)> = Vec::with_capacity(current.len());

@@ -1,5 +1,6 @@
-//! Property tests of server-side apply on random configurations and histories. `KEELSON_CASES` sets the number of
-//! cases of each property and `KEELSON_SEED` the first seed. A failing case prints its seed.
+//! Property tests of server-side apply on random configurations and histories. `KEELSON_CASES` sets
+//! the number of cases of each property and `KEELSON_SEED` the first seed. A failing case prints
+//! its seed.
 
 use crate::apply::ApplyError;
 use crate::fields::{Element, FieldSet};
@@ -323,8 +324,8 @@ fn fields_v1_round_trips() {
 #[derive(Default)]
 struct Model {
     keys: BTreeMap<&'static str, (u64, BTreeSet<Owner>)>,
-    /// The managers of the map itself: those that created it by an update. They stay when an apply removes
-    /// the last key.
+    /// The managers of the map itself: those that created it by an update. They stay when an apply
+    /// removes the last key.
     map_owners: BTreeSet<Owner>,
     exists: bool,
 }

@@ -1,5 +1,5 @@
-//! Strategic merge patch: a merge patch that merges lists by the merge keys of the schema and supports
-//! directives.
+//! Strategic merge patch: a merge patch that merges lists by the merge keys of the schema and
+//! supports directives.
 //!
 //! | directive | effect |
 //! |---|---|
@@ -72,8 +72,8 @@ fn merge_map(original: Map, mut patch: Map, of: Context<'_>) -> Result<Map, Patc
     Ok(merged)
 }
 
-/// Merges the members that are not directives. Collects all entries first: inserting them one by one costs
-/// O(entries) each.
+/// Merges the members that are not directives. Collects all entries first: inserting them one by
+/// one costs O(entries) each.
 fn merge_members(original: Map, mut changes: Map, of: Context<'_>) -> Result<Map, PatchError> {
     let mut merged: Vec<(Str, Value)> = Vec::with_capacity(original.len());
     for (key, current) in original {
@@ -173,8 +173,8 @@ fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
     ))
 }
 
-/// Returns a patch as upstream's messages show it: merging has removed the nulls of values that replace others of
-/// another type, or that are new.
+/// Returns a patch as upstream's messages show it: merging has removed the nulls of values that
+/// replace others of another type, or that are new.
 pub fn without_replaced_nulls(original: &Value, patch: Value) -> Value {
     let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
         return Value::Null;
@@ -226,7 +226,8 @@ fn without_directives(value: Value) -> Option<Value> {
 }
 
 impl Context<'_> {
-    /// Returns whether `key` is a struct that Go holds by value, so that it is present even when not set.
+    /// Returns whether `key` is a struct that Go holds by value, so that it is present even when
+    /// not set.
     fn holds_by_value(&self, key: &str) -> bool {
         matches!(self, Context::Struct(_, of) if of.field(key).is_some_and(|field| {
             matches!(field.presence, Presence::Always | Presence::OmitEmpty)

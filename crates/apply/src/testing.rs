@@ -1,4 +1,5 @@
-//! Helpers for the tests of this crate: JSON, schemas written as short text, and a server with one object.
+//! Helpers for the tests of this crate: JSON, schemas written as short text, and a server with one
+//! object.
 
 use crate::apply::{self, ApplyError};
 use crate::fields::{FieldSet, Filter};
@@ -21,10 +22,12 @@ pub fn show(value: &Value) -> String {
     String::from_utf8(out).expect("JSON is UTF-8")
 }
 
-/// Parses a schema from lines `Name { member: type, .. }`, one for each struct. The first is the root.
+/// Parses a schema from lines `Name { member: type, .. }`, one for each struct. The first is the
+/// root.
 ///
-/// Types are scalar names, names of structs, `[item]` for lists and `<value>` for maps. A list may be followed by
-/// `set`, `map(key+key)`, `merge` and `merge(key)`, a map by `atomic`. `!` is [`Presence::Always`], `?` is
+/// Types are scalar names, names of structs, `[item]` for lists and `<value>` for maps. A list may
+/// be followed by `set`, `map(key+key)`, `merge` and `merge(key)`, a map by `atomic`. `!` is
+/// [`Presence::Always`], `?` is
 /// [`Presence::OmitEmpty`], `=word` a default. The name of an atomic struct follows `atomic`.
 pub fn schema(gvk: (&str, &str, &str), text: &str) -> Schema {
     let blocks: Vec<(&str, &str)> = text

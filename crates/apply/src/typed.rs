@@ -1,5 +1,6 @@
-//! Typed values of server-side apply: field sets, comparison, merge and removal by schema. The schema says which
-//! values are leaves, which list items are the same item, and which zero values Go writes for unset fields.
+//! Typed values of server-side apply: field sets, comparison, merge and removal by schema. The
+//! schema says which values are leaves, which list items are the same item, and which zero values
+//! Go writes for unset fields.
 
 mod atomic;
 mod compare;
@@ -66,8 +67,8 @@ pub enum Form {
     Written,
     /// Stored or decoded: absent members that Go holds by value have their zero value.
     Decoded,
-    /// Decoded and then merged with a configuration: like `Decoded`, but empty lists and maps, which Go would
-    /// omit, are set.
+    /// Decoded and then merged with a configuration: like `Decoded`, but empty lists and maps,
+    /// which Go would omit, are set.
     Merged,
 }
 
@@ -84,7 +85,8 @@ pub(crate) enum MergeKind<'t> {
     List(&'t ListShape),
     /// An atomic list, map or struct: a leaf.
     Atomic(&'t Shape),
-    /// Decided by the value: scalars and lists are leaves, maps are granular with values of this kind.
+    /// Decided by the value: scalars and lists are leaves, maps are granular with values of this
+    /// kind.
     Deduced,
     /// Any value, as a leaf.
     Untyped,
@@ -133,7 +135,8 @@ impl<'t> MergeKind<'t> {
         }
     }
 
-    /// Returns the kind of the member `name` of a map or struct, and whether it is a declared field.
+    /// Returns the kind of the member `name` of a map or struct, and whether it is a declared
+    /// field.
     pub(crate) fn member(&self, types: &'t Types, name: &str) -> (Option<MergeKind<'t>>, bool) {
         match self {
             MergeKind::Struct(of) => match of.field(name) {
@@ -157,8 +160,8 @@ impl<'t> MergeKind<'t> {
     }
 }
 
-/// Returns whether a struct allows undeclared members: one without fields does, and everything inside one that
-/// preserves unknown fields.
+/// Returns whether a struct allows undeclared members: one without fields does, and everything
+/// inside one that preserves unknown fields.
 pub(crate) fn allows_unknown(of: &Struct) -> bool {
     of.preserve_unknown || of.inside_preserve_unknown || of.fields.is_empty()
 }
@@ -208,7 +211,8 @@ impl<'v> Members<'v> {
         Members { map, positions }
     }
 
-    /// Returns the value of `field`, the field at position `at` of the struct; a zero value if the form has it.
+    /// Returns the value of `field`, the field at position `at` of the struct; a zero value if the
+    /// form has it.
     pub fn get(&self, form: Form, at: usize, field: &Field) -> Option<&'v Value> {
         let value = match self.positions[at] {
             // Members beyond 65,535 are not indexed.

@@ -64,7 +64,8 @@ impl Connection {
         self.send(method, path, &headers, body.to_string().as_bytes())
     }
 
-    /// Sends a request with additional headers, whose values may be any bytes. Returns the response.
+    /// Sends a request with additional headers, whose values may be any bytes. Returns the
+    /// response.
     pub fn send(
         &mut self,
         method: &str,
@@ -81,7 +82,8 @@ impl Connection {
         }
         bytes.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
         bytes.extend_from_slice(body);
-        // A server may respond before it has read all of the request. Its response counts, not the write error.
+        // A server may respond before it has read all of the request. Its response counts, not the
+        // write error.
         let sent = self.0.get_mut().write_all(&bytes).and_then(|()| self.0.get_mut().flush());
         self.read_response().map_err(|error| match sent {
             Err(sent) => error.context(format!("send: {sent}")),

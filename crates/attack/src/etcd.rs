@@ -1,5 +1,5 @@
-//! Attacks on the program in the place of etcd, which is started on a free port with a data folder of its
-//! own. Its administrator reads one key every 20 ms.
+//! Attacks on the program in the place of etcd, which is started on a free port with a data folder
+//! of its own. Its administrator reads one key every 20 ms.
 
 mod attacks;
 mod connection;

@@ -1,7 +1,7 @@
-//! Runs attacks against a server, one after the other, while an administrator requests `/livez` every
-//! 20 ms. The run passes if each of these responses arrives within 100 ms, the server's memory stays
-//! below 300 MB, every attack gets the expected responses, and no stored object is lost. Then the same for
-//! the program in the place of etcd, whose administrator reads a key.
+//! Runs attacks against a server, one after the other, while an administrator requests `/livez`
+//! every 20 ms. The run passes if each of these responses arrives within 100 ms, the server's
+//! memory stays below 300 MB, every attack gets the expected responses, and no stored object is
+//! lost. Then the same for the program in the place of etcd, whose administrator reads a key.
 //!
 //! Connects to loopback addresses only. Every attack ends after a limited time.
 

@@ -1,5 +1,5 @@
-//! Sends requests as an administrator during an attack. Measures the response times and the memory of the
-//! server, and reads how long its tasks held a thread.
+//! Sends requests as an administrator during an attack. Measures the response times and the memory
+//! of the server, and reads how long its tasks held a thread.
 
 use crate::victim::{Administrator, Victim, memory_kb};
 use anyhow::Result;
@@ -17,7 +17,8 @@ pub struct Probe {
     pub responses: usize,
     pub longest_response: Duration,
     pub memory_max_kb: u64,
-    /// The longest time that a task held a thread of the server; `None` if it does not measure that.
+    /// The longest time that a task held a thread of the server; `None` if it does not measure
+    /// that.
     pub longest_poll: Option<Duration>,
     /// Why the measurement ended early.
     pub error: Option<String>,

@@ -20,7 +20,8 @@ pub trait Administrator: Send {
     /// Sends a request. Fails if the response is wrong.
     fn request(&mut self) -> Result<()>;
 
-    /// Returns how long a task held a thread of the server since the last call, if it measures that.
+    /// Returns how long a task held a thread of the server since the last call, if it measures
+    /// that.
     fn longest_poll(&mut self) -> Result<Option<Duration>>;
 }
 

@@ -75,8 +75,8 @@ impl Audit {
         Some(Prepared { stage: event.stage, entries })
     }
 
-    /// Stores an event. Returns when the backends that block have stored it. Only of the first stage
-    /// does a failure end the request.
+    /// Stores an event. Returns when the backends that block have stored it. Only of the first
+    /// stage does a failure end the request.
     pub async fn store(&self, prepared: Prepared) -> Result<(), NotStored> {
         let mut is_stored = true;
         for (backend, entry) in self.backends.iter().zip(prepared.entries) {

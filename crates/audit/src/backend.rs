@@ -230,7 +230,8 @@ impl Target {
     fn lose(&self, plugin: Plugin, named: u64, events: u64, why: &str) {
         let before = self.lost.fetch_add(named + events, Ordering::Relaxed);
         self.metrics.count_lost(plugin, events);
-        // A dead backend does not fill the log: the next event that is stored says how many it lost.
+        // A dead backend does not fill the log: the next event that is stored says how many it
+        // lost.
         if before == 0 {
             let backend = self.sink.name();
             tracing::error!(backend, ?plugin, events, why, "audit events were lost");

@@ -1,4 +1,5 @@
-//! [`Encoded`]: an event whose JSON is made once for all backends. [`Format`]: the form of its text.
+//! [`Encoded`]: an event whose JSON is made once for all backends. [`Format`]: the form of its
+//! text.
 
 use crate::event::Event;
 use crate::legacy;

@@ -1,9 +1,9 @@
-//! Auditing: which requests become events ([`Policy`]), what an event says ([`Event`]), and where events
-//! are stored ([`Audit`]).
+//! Auditing: which requests become events ([`Policy`]), what an event says ([`Event`]), and where
+//! events are stored ([`Audit`]).
 //!
 //! Guarantees: this crate never decides about a request; the caller does, from what
-//! [`Audit::process`] returns. Policy and events are pure. Every buffer has a maximum, and each event
-//! that is lost is counted in a metric, logged, and named in the next event of its backend.
+//! [`Audit::process`] returns. Policy and events are pure. Every buffer has a maximum, and each
+//! event that is lost is counted in a metric, logged, and named in the next event of its backend.
 
 mod audit;
 mod backend;

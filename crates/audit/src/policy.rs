@@ -125,8 +125,8 @@ impl GroupResources {
     }
 }
 
-/// Returns whether a pattern is that of a resource: `pods`, `pods/log`, `pods/*` (pods and all their
-/// subresources), `*/status`, or `*`.
+/// Returns whether a pattern is that of a resource: `pods`, `pods/log`, `pods/*` (pods and all
+/// their subresources), `*/status`, or `*`.
 fn is_resource_of(attributes: &Attributes, pattern: &str) -> bool {
     let resource = attributes.gvr.resource.as_str();
     let subresource = &*attributes.subresource;

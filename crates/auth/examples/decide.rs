@@ -1,5 +1,5 @@
-//! Measures the time of authorizer decisions and token authentication: `decide [ROUNDS]`. Uses RBAC with
-//! 1,000 roles and 5,000 bindings, and service account tokens, new and cached ones.
+//! Measures the time of authorizer decisions and token authentication: `decide [ROUNDS]`. Uses RBAC
+//! with 1,000 roles and 5,000 bindings, and service account tokens, new and cached ones.
 
 // The example prints its results.
 #![allow(clippy::print_stdout)]

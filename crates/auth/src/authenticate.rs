@@ -1,4 +1,5 @@
-//! Authenticates requests: the headers of a front proxy, then client certificates, then bearer tokens.
+//! Authenticates requests: the headers of a front proxy, then client certificates, then bearer
+//! tokens.
 
 use crate::oidc::AnonymousConfig;
 use crate::remote_tokens::{RemoteTokens, RemoteUser};
@@ -237,8 +238,8 @@ fn authenticated_token(user: User, audiences: Vec<Str>) -> AuthenticatedToken {
     AuthenticatedToken { user, audiences, warning: None }
 }
 
-/// Returns the token of `Bearer TOKEN` (RFC 6750): the scheme in any case, then one space. With more
-/// spaces before it the token does not count.
+/// Returns the token of `Bearer TOKEN` (RFC 6750): the scheme in any case, then one space. With
+/// more spaces before it the token does not count.
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.trim().split_once(' ')?;
     let is_token = !token.is_empty() && !token.starts_with(' ');

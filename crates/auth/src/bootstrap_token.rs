@@ -58,7 +58,8 @@ fn id_and_secret(token: &str) -> Option<(&str, &str)> {
 pub struct BootstrapToken {
     /// The public part of the token.
     pub id: String,
-    /// When the token expires, if ever. An invalid time is the Unix epoch, so the token has expired.
+    /// When the token expires, if ever. An invalid time is the Unix epoch, so the token has
+    /// expired.
     pub expires: Option<Timestamp>,
     /// Whether `cluster-info` is signed with the token.
     pub signs: bool,
@@ -81,8 +82,8 @@ impl BootstrapToken {
         Some(BootstrapToken { id, expires: (!expires.is_empty()).then(time), signs })
     }
 
-    /// Signs a text with the token's secret. Returns a JSON Web Signature with detached payload (RFC
-    /// 7515, appendix F), by which a new node verifies `cluster-info`.
+    /// Signs a text with the token's secret. Returns a JSON Web Signature with detached payload
+    /// (RFC 7515, appendix F), by which a new node verifies `cluster-info`.
     pub fn sign(&self, stored: &Object, text: &str) -> Option<String> {
         use base64::engine::general_purpose::URL_SAFE_NO_PAD;
         let secret = data(stored, "token-secret")?;
@@ -135,8 +136,8 @@ fn user(stored: &Object, id: &str, secret: &str, now: Timestamp) -> Option<User>
     Some(user.with_group(AUTHENTICATED))
 }
 
-/// Returns whether a group is `system:bootstrappers:` followed by lower-case letters, digits, `:` and
-/// `-`, and ends in a letter or digit.
+/// Returns whether a group is `system:bootstrappers:` followed by lower-case letters, digits, `:`
+/// and `-`, and ends in a letter or digit.
 fn is_group(group: &str) -> bool {
     let own = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':'));
     let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();

@@ -157,8 +157,8 @@ impl CertificateAuthority {
         Pem::read(std::io::Cursor::new(pem)).ok().map(|(pem, _)| pem.contents)
     }
 
-    /// Signs a request for usages of `certificates.k8s.io`. Returns the certificate in PEM; it does not
-    /// outlast that of the authority. `None` if it cannot be signed.
+    /// Signs a request for usages of `certificates.k8s.io`. Returns the certificate in PEM; it does
+    /// not outlast that of the authority. `None` if it cannot be signed.
     pub fn sign(
         &self,
         request: &CertificateRequest,

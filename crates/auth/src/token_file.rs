@@ -52,7 +52,8 @@ impl TokenFile {
             .trim(csv::Trim::All)
             .from_reader(text.as_bytes());
         for record in reader.records() {
-            // The text is UTF-8, and rows may differ in length: nothing else is an error to the library.
+            // The text is UTF-8, and rows may differ in length: nothing else is an error to the
+            // library.
             let record = record.map_err(|_| TokenFileError::at(text, start, "cannot be read"))?;
             start = record.position().map_or(0, csv::Position::byte);
             let cell = |number: usize| record.get(number).unwrap_or_default();

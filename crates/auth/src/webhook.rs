@@ -1,4 +1,5 @@
-//! Webhooks that authenticate tokens and authorize requests: [`WebhookTokens`], [`WebhookAuthorizer`].
+//! Webhooks that authenticate tokens and authorize requests: [`WebhookTokens`],
+//! [`WebhookAuthorizer`].
 //!
 //! Reviews are posted to the server of a kubeconfig. Responses are cached by the whole request;
 //! failures are not.

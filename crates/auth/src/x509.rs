@@ -50,8 +50,8 @@ pub fn common_name(der: &[u8]) -> Option<String> {
     certificate.subject().iter_common_name().last()?.as_str().ok().map(str::to_owned)
 }
 
-/// Returns the DNS names of a certificate for a server, in lower case: its alternative names, or its common
-/// name if it has none.
+/// Returns the DNS names of a certificate for a server, in lower case: its alternative names, or
+/// its common name if it has none.
 pub fn dns_names(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return vec![] };
     let names: Vec<String> = certificate

@@ -60,7 +60,8 @@ pub async fn account(bench: &Bench) -> Result<Target> {
     account_of(bench, "reader").await
 }
 
-/// Creates a service account that may get and create Pods and list ConfigMaps, and returns the target with its token.
+/// Creates a service account that may get and create Pods and list ConfigMaps, and returns the
+/// target with its token.
 pub async fn account_of(bench: &Bench, name: &str) -> Result<Target> {
     let mut client = Client::connect(&bench.target).await?;
     let mut make = async |path: String, body: Value| {

@@ -66,8 +66,8 @@ pub fn config_map(size: usize) -> Template {
     Template::new(&body.to_string())
 }
 
-/// Returns a typical pod with `padding` bytes of annotations. It mounts no service account token, so
-/// that the service account need not exist yet.
+/// Returns a typical pod with `padding` bytes of annotations. It mounts no service account token,
+/// so that the service account need not exist yet.
 pub fn pod(containers: usize, padding: usize) -> Template {
     let container = |number: usize| {
         let env: Vec<Value> = (0..6)
@@ -132,8 +132,8 @@ pub fn lease_patch() -> Template {
     Template::new(r#"{"spec":{"renewTime":"2026-01-01T00:00:00.{turn}Z"}}"#)
 }
 
-/// Returns the resourceVersion of an object in JSON. It does not parse the object, to leave the CPU to
-/// the server.
+/// Returns the resourceVersion of an object in JSON. It does not parse the object, to leave the CPU
+/// to the server.
 pub fn revision(text: &[u8]) -> &str {
     member(text, "resourceVersion").unwrap_or_default()
 }

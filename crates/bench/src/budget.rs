@@ -83,8 +83,8 @@ enum Row {
     CrdDocument,
 }
 
-/// The title, unit and limit of each row. The limits apply to a server that shares two cores with the
-/// load generator.
+/// The title, unit and limit of each row. The limits apply to a server that shares two cores with
+/// the load generator.
 const ROWS: [(Row, &str, &str, Option<f64>); 36] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),

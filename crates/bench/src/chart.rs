@@ -1,5 +1,5 @@
-//! The picture of two results side by side, as SVG: bars of both servers for the figures that people ask
-//! about, each row with a scale of its own.
+//! The picture of two results side by side, as SVG: bars of both servers for the figures that
+//! people ask about, each row with a scale of its own.
 
 use crate::report::Report;
 use anyhow::{Context, Result};

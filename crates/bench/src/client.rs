@@ -112,8 +112,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the whole response. Stores the first `prefix_bytes_max` bytes of the body in
-    /// `head`, and returns the status and the length of the body.
+    /// Sends a request and reads the whole response. Stores the first `prefix_bytes_max` bytes of
+    /// the body in `head`, and returns the status and the length of the body.
     pub async fn execute(
         &mut self,
         request: &ApiRequest,

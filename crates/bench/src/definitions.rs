@@ -71,8 +71,8 @@ fn group(bench: &Bench, number: usize) -> String {
     format!("group{number}.{}.example.org", bench.namespace)
 }
 
-/// Creates `count` definitions of about this size. Returns the memory of each in kB, if the server's
-/// process is known.
+/// Creates `count` definitions of about this size. Returns the memory of each in kB, if the
+/// server's process is known.
 pub async fn memory(bench: &Bench, bytes: usize, count: usize) -> Result<Option<f64>> {
     let body = definition(bytes);
     let make = |first: usize| {
@@ -105,8 +105,8 @@ pub async fn clear(bench: &Bench, count: usize) -> Result<()> {
     each(bench, WARM_UP_COUNT + count, 1, FILL_TIME_MAX, delete).await.map(drop)
 }
 
-/// Creates `count` small definitions one after the other. Returns for each the milliseconds from its
-/// response until an object could be created.
+/// Creates `count` small definitions one after the other. Returns for each the milliseconds from
+/// its response until an object could be created.
 pub async fn served(bench: &Bench, count: usize) -> Result<Vec<f64>> {
     let mut client = Client::connect(&bench.target).await?;
     let body = definition(0);

@@ -157,8 +157,8 @@ impl CpuTimes {
     }
 }
 
-/// Returns `count` clients, each with its own HTTP/1.1 connection, or [`STREAMS_MAX`] on each HTTP/2
-/// connection.
+/// Returns `count` clients, each with its own HTTP/1.1 connection, or [`STREAMS_MAX`] on each
+/// HTTP/2 connection.
 pub async fn clients(bench: &Bench, count: usize) -> Result<Vec<Client>> {
     let mut clients: Vec<Client> = vec![];
     for number in 0..count {
@@ -171,9 +171,9 @@ pub async fn clients(bench: &Bench, count: usize) -> Result<Vec<Client>> {
     Ok(clients)
 }
 
-/// Lets each worker send requests until the time is over. `next` returns the next request, or `None`
-/// to end; it gets the index of the worker, the number of its requests so far, and the beginning of
-/// the last response.
+/// Lets each worker send requests until the time is over. `next` returns the next request, or
+/// `None` to end; it gets the index of the worker, the number of its requests so far, and the
+/// beginning of the last response.
 pub async fn drive<F>(bench: &Bench, workers: usize, duration: Duration, next: F) -> Result<Load>
 where
     F: Fn(usize, u64, &[u8]) -> Option<ApiRequest> + Send + Sync + 'static,

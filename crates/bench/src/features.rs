@@ -1,5 +1,5 @@
-//! What priority and fairness, auditing and tracing cost, each switched on against off; and what one tenant notices when
-//! another floods the server.
+//! What priority and fairness, auditing and tracing cost, each switched on against off; and what
+//! one tenant notices when another floods the server.
 
 use crate::accounts;
 use crate::bodies::{config_map, pod};
@@ -66,9 +66,9 @@ impl Feature {
     }
 }
 
-/// Returns the server's processor time per get and create of a small Pod with the feature over that without it, as the
-/// median of pairs, and the merged load. `None` without a program to start. The user is a service account, since
-/// administrators are exempt from priority and fairness.
+/// Returns the server's processor time per get and create of a small Pod with the feature over that
+/// without it, as the median of pairs, and the merged load. `None` without a program to start. The
+/// user is a service account, since administrators are exempt from priority and fairness.
 pub async fn ratio(run: &Arc<Run>, feature: Feature) -> Result<(Option<f64>, Load)> {
     let mut all = Load::default();
     if run.program().is_none() {
@@ -128,8 +128,8 @@ pub struct Flooded {
     pub load: Load,
 }
 
-/// Measures gets of one service account, a hundred a second, first alone and then while another one lists all it can on
-/// many connections.
+/// Measures gets of one service account, a hundred a second, first alone and then while another one
+/// lists all it can on many connections.
 pub async fn flood(bench: &Bench) -> Result<Flooded> {
     let victim = bench.with(accounts::account(bench).await?);
     let flooder = bench.with(accounts::account_of(bench, "flooder").await?);

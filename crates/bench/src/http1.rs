@@ -158,8 +158,8 @@ fn parse_head(text: &[u8]) -> Result<(u16, Body)> {
     Ok((status, body))
 }
 
-/// Parses the size line of a chunk. Returns the length of the line and the size of the chunk; `None`:
-/// more bytes are needed.
+/// Parses the size line of a chunk. Returns the length of the line and the size of the chunk;
+/// `None`: more bytes are needed.
 fn chunk_size(input: &[u8], is_first: bool) -> Result<Option<(usize, u64)>> {
     let before = if is_first { 0 } else { 2 };
     let Some(line) = input.get(before..) else { return Ok(None) };

@@ -82,12 +82,12 @@ pub struct Run {
     /// CA bundle for the server's certificate.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// Server program to start for this run, on an empty folder; `start` and `etcd` need one. `budget`,
-    /// `growth` and `etcd` start one for each store that they fill.
+    /// Server program to start for this run, on an empty folder; `start` and `etcd` need one.
+    /// `budget`, `growth` and `etcd` start one for each store that they fill.
     #[arg(long, value_name = "PROGRAM")]
     spawn: Option<PathBuf>,
-    /// Arguments of that program; {dir}, {port}, {tokens}, {key} and {public-key} stand for a folder, a
-    /// port, a token file and a key pair.
+    /// Arguments of that program; {dir}, {port}, {tokens}, {key} and {public-key} stand for a
+    /// folder, a port, a token file and a key pair.
     #[arg(
         long,
         value_name = "ARGS",
@@ -117,8 +117,8 @@ pub struct Run {
     /// Bytes of data in each object that is written.
     #[arg(long, default_value_t = 1024)]
     size: usize,
-    /// Objects of `list` [default: 5,000], maximum of `growth` [default: 1,000,000], and standing pods of
-    /// `soak` [default: 1,000].
+    /// Objects of `list` [default: 5,000], maximum of `growth` [default: 1,000,000], and standing
+    /// pods of `soak` [default: 1,000].
     #[arg(long)]
     objects: Option<usize>,
     /// Scales down the stores of `budget`, `growth` and `etcd`, for a trial run.
@@ -185,8 +185,8 @@ impl Run {
 enum Profile {
     /// Everything that has a budget, compared to it. Takes about three minutes.
     Budget,
-    /// Cost of requests with 1,000 to 1,000,000 objects, and of events with 10 to 1,000 watchers. Takes
-    /// about five minutes.
+    /// Cost of requests with 1,000 to 1,000,000 objects, and of events with 10 to 1,000 watchers.
+    /// Takes about five minutes.
     Growth,
     /// The budget of a server with its data in an etcd on the same machine. Takes about a minute.
     Etcd,
@@ -215,9 +215,9 @@ enum Profile {
     Access,
     /// Nodes renew leases, pods are created and deleted, controllers list and watch.
     Mixed,
-    /// The mixed load for `--seconds` (1200 for 20 minutes), with memory and latencies of each minute, and
-    /// a burst at the end. Fails when memory or latencies grow, a request fails, or latencies take more
-    /// than a second to recover from the burst.
+    /// The mixed load for `--seconds` (1200 for 20 minutes), with memory and latencies of each
+    /// minute, and a burst at the end. Fails when memory or latencies grow, a request fails, or
+    /// latencies take more than a second to recover from the burst.
     Soak,
 }
 

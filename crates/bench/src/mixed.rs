@@ -1,5 +1,5 @@
-//! The mixed load of a cluster: nodes renew leases, pods are created and deleted, controllers list and
-//! watch. The number of objects stays constant: a lease per node, and a pod per pod worker.
+//! The mixed load of a cluster: nodes renew leases, pods are created and deleted, controllers list
+//! and watch. The number of objects stays constant: a lease per node, and a pod per pod worker.
 
 use crate::Bench;
 use crate::bodies::{Template, pod};

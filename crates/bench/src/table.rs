@@ -1,5 +1,5 @@
-//! Formats a report as text or Markdown: one table of figures with a budget, one for each growth, and
-//! one of the rest. Another report can be shown next to it.
+//! Formats a report as text or Markdown: one table of figures with a budget, one for each growth,
+//! and one of the rest. Another report can be shown next to it.
 
 use crate::report::{Figure, Kind, Report};
 use anyhow::Result;
@@ -125,8 +125,8 @@ fn budgets(ours: &Report, other: Option<&Report>) -> Option<Table> {
     (!rows.is_empty()).then(|| Table { title: "Budgets".to_owned(), head, rows })
 }
 
-/// Returns a table with a row for each figure, a column for each size, and the ratio of the last size
-/// to the first.
+/// Returns a table with a row for each figure, a column for each size, and the ratio of the last
+/// size to the first.
 fn steps(profile: &str, ours: &Report, other: Option<&Report>) -> Table {
     let of = |figure: &&Figure| figure.profile == profile && matches!(figure.kind, Kind::Step(_));
     let step = |figure: &Figure| if let Kind::Step(step) = figure.kind { step } else { 0 };

@@ -43,7 +43,8 @@ impl WatchLines {
         Ok(WatchLines { client, rest: vec![] })
     }
 
-    /// Reads once and calls `on_line` with each complete line. Returns false when the watch has ended.
+    /// Reads once and calls `on_line` with each complete line. Returns false when the watch has
+    /// ended.
     pub async fn read(&mut self, on_line: impl FnMut(&[u8])) -> Result<bool> {
         let Some(chunk) = self.client.chunk().await? else { return Ok(false) };
         split(&mut self.rest, chunk, on_line);
@@ -57,8 +58,8 @@ impl WatchLines {
     }
 }
 
-/// Calls `on_line` with each complete line of `rest` and `chunk`. Only lines that duration chunks are
-/// copied.
+/// Calls `on_line` with each complete line of `rest` and `chunk`. Only lines that duration chunks
+/// are copied.
 fn split(rest: &mut Vec<u8>, mut chunk: &[u8], mut on_line: impl FnMut(&[u8])) {
     while let Some(length) = memchr(b'\n', chunk) {
         if rest.is_empty() {

@@ -23,8 +23,8 @@ pub(crate) enum Kind {
     LocalSubject,
 }
 
-/// Sets the status of a review to the authorizer's decision. An invalid review is a 422. `requester` is
-/// the user of the request.
+/// Sets the status of a review to the authorizer's decision. An invalid review is a 422.
+/// `requester` is the user of the request.
 pub(crate) async fn answer(
     authorizer: &Authorizer,
     kind: Kind,
@@ -59,7 +59,8 @@ fn status(decision: &Decision, mut errors: Vec<String>) -> Map {
     status
 }
 
-/// Returns a SelfSubjectRulesReview with the rules that apply to a user in the namespace of its spec.
+/// Returns a SelfSubjectRulesReview with the rules that apply to a user in the namespace of its
+/// spec.
 pub(crate) async fn answer_rules(
     authorizer: &Authorizer,
     review: &Object,

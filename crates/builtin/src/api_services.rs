@@ -23,8 +23,8 @@ use std::time::Duration;
 const GROUP: &str = "apiregistration.k8s.io";
 const FOLLOWED: &[(&str, &str)] =
     &[("apiextensions.k8s.io", "customresourcedefinitions"), (GROUP, "apiservices")];
-/// Label of APIServices that the server manages: `onstart` for built-in group versions, `true` for those
-/// of definitions.
+/// Label of APIServices that the server manages: `onstart` for built-in group versions, `true` for
+/// those of definitions.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Interval at which the services behind APIServices are checked, while there are any.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -96,8 +96,8 @@ pub async fn run(registry: Arc<Registry>, probes: Arc<Probes>) {
     }
 }
 
-/// The definitions and APIServices, and a queue of APIServices to sync. The cost of a change does not
-/// depend on their number.
+/// The definitions and APIServices, and a queue of APIServices to sync. The cost of a change does
+/// not depend on their number.
 #[derive(Default)]
 struct State {
     /// The group versions that each definition serves, by its name.
@@ -366,8 +366,8 @@ fn is_service(kind: &Kind) -> bool {
     kind.gvr.resource == "apiservices"
 }
 
-/// Returns the group versions that a definition serves. Only these fields are parsed, because most of a
-/// definition is schemas.
+/// Returns the group versions that a definition serves. Only these fields are parsed, because most
+/// of a definition is schemas.
 fn served_versions(definition: &Entry) -> Vec<(Str, Str)> {
     let text = definition.json_slice();
     let value_at = |from: usize, to: usize, path: &[&str]| {
@@ -452,7 +452,8 @@ fn own_options() -> WriteOptions {
     WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
 }
 
-/// Checks whether the service of an APIService leads anywhere. Returns the condition Available if not.
+/// Checks whether the service of an APIService leads anywhere. Returns the condition Available if
+/// not.
 fn check_service(registry: &Registry, api_service: &Object) -> Result<(), Available> {
     let unavailable = |reason: &'static str, message: String| {
         Err(Available { is_available: false, reason, message })

@@ -19,8 +19,8 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 const FIELD_MANAGER: &str = "kube-apiserver";
 
 /// Creates the objects that do not exist. They are created concurrently, so that the writes share
-/// syncs of the disk; namespaced objects wait for their namespaces. Existing objects other than roles
-/// and bindings are not changed.
+/// syncs of the disk; namespaced objects wait for their namespaces. Existing objects other than
+/// roles and bindings are not changed.
 pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
     let (cluster_wide, namespaced) = rbac::defaults(registry);
     try_join!(
@@ -88,8 +88,8 @@ pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Creates the ConfigMap with the date since when the use of legacy service account tokens is tracked.
-/// The controller that deletes unused tokens reads it.
+/// Creates the ConfigMap with the date since when the use of legacy service account tokens is
+/// tracked. The controller that deletes unused tokens reads it.
 async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
     const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
     let target = registry.target("", "configmaps", "kube-system", NAME);

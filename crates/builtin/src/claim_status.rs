@@ -1,5 +1,6 @@
-//! The rights to write the status of ResourceClaims: the allocation and the reservations require `resourceclaims/binding`,
-//! the devices of a driver `resourceclaims/driver` (feature gate `DRAResourceClaimGranularStatusAuthorization`).
+//! The rights to write the status of ResourceClaims: the allocation and the reservations require
+//! `resourceclaims/binding`, the devices of a driver `resourceclaims/driver` (feature gate
+//! `DRAResourceClaimGranularStatusAuthorization`).
 
 use keelson_auth::{Attributes, AuthorizationReason, forbidden};
 use keelson_meta::{
@@ -92,8 +93,8 @@ async fn allowed(
     Err(refused.unwrap_or_default())
 }
 
-/// Returns the verbs of which a user needs one to write the devices of a driver. For users on the node to which the
-/// claim is allocated, such as the driver's Pod there, there is a weaker one.
+/// Returns the verbs of which a user needs one to write the devices of a driver. For users on the
+/// node to which the claim is allocated, such as the driver's Pod there, there is a weaker one.
 fn driver_verbs(write: &Write<'_>, old: &Object, verb: &str) -> Vec<String> {
     let user = write.permit.user();
     let nodes = user
@@ -119,8 +120,8 @@ fn allocated_node(claim: &Object) -> Option<&str> {
     node.as_str().filter(|_| selects_name)
 }
 
-/// Returns the drivers of which a device status was added, changed or removed, in order. The end of an allocation
-/// removes the devices, too, and requires only the right for that.
+/// Returns the drivers of which a device status was added, changed or removed, in order. The end of
+/// an allocation removes the devices, too, and requires only the right for that.
 fn changed_drivers<'o>(old: &'o Object, new: &'o Object) -> BTreeSet<&'o str> {
     let allocation = |claim: &Object| claim.at(&["status", "allocation"]).is_some();
     if allocation(old) && !allocation(new) {

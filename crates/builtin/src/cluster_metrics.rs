@@ -1,4 +1,5 @@
-//! What stored objects say about the cluster, read when it is scraped: available APIServices, addresses of services.
+//! What stored objects say about the cluster, read when it is scraped: available APIServices,
+//! addresses of services.
 
 use keelson_meta::ip::{self, Cidr};
 use keelson_meta::{Object, Value};
@@ -75,7 +76,8 @@ fn addresses(registry: &Registry) -> Vec<IpAddr> {
     stored.range("", "").filter_map(|entry| ip::parse_ip(entry.name())).collect()
 }
 
-/// Returns how many addresses of a range services can have: not that of the network, nor that of broadcasts.
+/// Returns how many addresses of a range services can have: not that of the network, nor that of
+/// broadcasts.
 fn hosts(range: &Cidr) -> f64 {
     let (bits, reserved) = if range.network().is_ipv4() { (32, 2.0) } else { (128, 1.0) };
     let bits = bits - i32::from(range.prefix_bits);

@@ -1,5 +1,5 @@
-//! ComponentStatuses: whether controller manager, scheduler and store are healthy, asked when a client
-//! asks (upstream `registry/core/componentstatus`).
+//! ComponentStatuses: whether controller manager, scheduler and store are healthy, asked when a
+//! client asks (upstream `registry/core/componentstatus`).
 
 use bytes::Bytes;
 use futures_util::future::join_all;

@@ -24,7 +24,8 @@ use std::cmp::Ordering as Order;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Names that must be unique in a group, with the reason of the condition NamesAccepted on a conflict.
+/// Names that must be unique in a group, with the reason of the condition NamesAccepted on a
+/// conflict.
 const NAMES: [(&str, &str); 5] = [
     ("plural", "PluralConflict"),
     ("singular", "SingularConflict"),
@@ -66,8 +67,8 @@ impl Definitions {
         others.filter_map(|other| registry.cached(&target.kind, "", other)).collect()
     }
 
-    /// Accepts the names of a definition and serves it. Returns the definitions to sync again: the others
-    /// of the group, if the definition has released a name.
+    /// Accepts the names of a definition and serves it. Returns the definitions to sync again: the
+    /// others of the group, if the definition has released a name.
     async fn sync(
         &self,
         registry: &Registry,
@@ -93,8 +94,8 @@ impl Definitions {
         })
     }
 
-    /// Removes a deleted definition and its resource. Returns the other definitions of the group, to sync
-    /// them again, because its names are released.
+    /// Removes a deleted definition and its resource. Returns the other definitions of the group,
+    /// to sync them again, because its names are released.
     fn remove(&self, registry: &Registry, name: &str) -> Vec<Str> {
         let Some(target) = target_of(registry, name) else { return vec![] };
         let Some((resource, group)) = name.split_once('.') else { return vec![] };
@@ -172,7 +173,8 @@ pub(crate) fn serve_stored(registry: &Registry) {
     }
 }
 
-/// Accepts the names of all stored definitions and serves them, for a registry without the control loop.
+/// Accepts the names of all stored definitions and serves them, for a registry without the control
+/// loop.
 pub async fn serve_all(registry: &Registry) -> Result<(), Failure> {
     let Some(target) = target_of(registry, "") else { return Ok(()) };
     let definitions = Definitions::stored(registry);
@@ -188,8 +190,8 @@ fn names_of(entries: &[Entry]) -> Vec<Str> {
     entries.iter().map(|entry| entry.name().into()).collect()
 }
 
-/// Serves the resource of an established definition. `entry` is the stored definition; `definition` may
-/// have a newer status.
+/// Serves the resource of an established definition. `entry` is the stored definition; `definition`
+/// may have a newer status.
 fn serve_definition(
     registry: &Registry,
     entry: &Entry,
@@ -237,7 +239,8 @@ struct AcceptedNames(Mutex<HashMap<Str, CachedNames>>);
 type CachedNames = (Revision, Option<Arc<Map>>);
 
 impl AcceptedNames {
-    /// Returns the accepted names of a definition; `None` if it was not synced yet. Parses no other field.
+    /// Returns the accepted names of a definition; `None` if it was not synced yet. Parses no other
+    /// field.
     fn get(&self, definition: &Entry) -> Result<Option<Arc<Map>>, Failure> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((modified, names)) = known.get(definition.name())
@@ -420,8 +423,8 @@ fn selectable(version: &Value) -> Vec<Vec<Str>> {
     paths.map(path_members).collect()
 }
 
-/// Returns the warning for clients of a deprecated version: `deprecationWarning`, or which version to
-/// use.
+/// Returns the warning for clients of a deprecated version: `deprecationWarning`, or which version
+/// to use.
 fn deprecation(version: &Value, all: &[Value], group: &str, kind: &str) -> Option<Str> {
     let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
     let name = |version: &Value| version.str_at(&["name"]).map(Str::new).unwrap_or_default();

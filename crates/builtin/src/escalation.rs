@@ -98,8 +98,8 @@ async fn check_grant(
     }
 }
 
-/// Returns the rules that apply to the user in the namespace of the write, and the errors of rules that
-/// could not be resolved.
+/// Returns the rules that apply to the user in the namespace of the write, and the errors of rules
+/// that could not be resolved.
 async fn held_rules(
     registry: &Registry,
     write: &Write<'_>,

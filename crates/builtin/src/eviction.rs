@@ -150,8 +150,8 @@ async fn decrement_budget(
     req.change(&budgets, Subresource::Status, &change, &options).await.map(drop)
 }
 
-/// Adds the condition DisruptionTarget to the pod and deletes it; if `version` is given, only in that
-/// version.
+/// Adds the condition DisruptionTarget to the pod and deletes it; if `version` is given, only in
+/// that version.
 async fn add_condition_and_delete(
     req: ActionRequest<'_>,
     options: &DeleteOptions,

@@ -1,5 +1,5 @@
-//! The FlowSchemas and PriorityLevelConfigurations that every server has, and the condition Dangling
-//! of FlowSchemas. What they mean for requests: `server/src/fairness.rs`.
+//! The FlowSchemas and PriorityLevelConfigurations that every server has, and the condition
+//! Dangling of FlowSchemas. What they mean for requests: `server/src/fairness.rs`.
 
 mod restore;
 
@@ -24,14 +24,14 @@ const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// Interval at which deleted default objects are created again, and changed ones set back.
 const ENSURE_INTERVAL: Duration = Duration::from_secs(60);
-/// Minimum time between updates of conditions. As upstream, a client that updates a FlowSchema right
-/// after creating it meets no conflict.
+/// Minimum time between updates of conditions. As upstream, a client that updates a FlowSchema
+/// right after creating it meets no conflict.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 /// Retry interval after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A limited priority level: name, nominal concurrency shares, lendable percent, and queues (number,
-/// hand size, length limit). Without queues it rejects requests.
+/// A limited priority level: name, nominal concurrency shares, lendable percent, and queues
+/// (number, hand size, length limit). Without queues it rejects requests.
 type Level = (&'static str, i64, i64, Option<(i64, i64, i64)>);
 
 const LIMITED_LEVELS: &[Level] = &[
@@ -131,8 +131,8 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     restore::restore_all(registry, &defaults, PRODUCER).await
 }
 
-/// Returns a default FlowSchema. It has its condition already, owned as if it had been applied, so that
-/// a new server does not change its first objects.
+/// Returns a default FlowSchema. It has its condition already, owned as if it had been applied, so
+/// that a new server does not change its first objects.
 fn default_schema(schema: &Schema, now: &str) -> Value {
     let mut object =
         Object::from_value(default_object(schema.name, schema.spec())).unwrap_or_default();

@@ -29,8 +29,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for removing the endpoint of a server that stops.
 const REMOVE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Reconciles the endpoints until `stop` is true. If the store is shared, then removes the endpoint of
-/// this server.
+/// Reconciles the endpoints until `stop` is true. If the store is shared, then removes the endpoint
+/// of this server.
 pub async fn run(registry: Arc<Registry>, is_shared: bool, mut stop: watch::Receiver<bool>) {
     loop {
         if let Err(error) = reconcile(&registry, is_shared).await {
@@ -100,8 +100,8 @@ async fn endpoint_leases(registry: &Registry) -> Result<Vec<String>, Failure> {
     Ok(addresses.collect::<BTreeSet<String>>().into_iter().collect())
 }
 
-/// Sets the endpoints of the service `kubernetes`, if they differ. An empty list is ignored, because at
-/// least one server is running.
+/// Sets the endpoints of the service `kubernetes`, if they differ. An empty list is ignored,
+/// because at least one server is running.
 async fn write_kubernetes_endpoints(
     registry: &Registry,
     addresses: &[String],

@@ -1,5 +1,6 @@
-//! Leader election among servers on one store (client-go `leaderelection`): the leader holds a Lease
-//! and renews it; another candidate may take the Lease once it was not renewed for its duration.
+//! Leader election among servers on one store (client-go `leaderelection`): the leader holds a
+//! Lease and renews it; another candidate may take the Lease once it was not renewed for its
+//! duration.
 
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Str, value};
@@ -69,7 +70,8 @@ pub async fn campaign(
     write_lease(registry, permit, &target, Some(&entry), lease).await
 }
 
-/// Releases the lease if the candidate holds it, so that another one need not wait until it expires.
+/// Releases the lease if the candidate holds it, so that another one need not wait until it
+/// expires.
 pub async fn resign(
     registry: &Registry,
     permit: &Permit,

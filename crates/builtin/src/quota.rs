@@ -86,8 +86,8 @@ fn may_use_quota(registry: &Registry, write: &Write<'_>) -> bool {
         || objects.unreadable_under(&prefix).is_some()
 }
 
-/// Charges the quotas of the namespace for an object that is about to be stored, or rejects it. A dry
-/// run is checked but not charged.
+/// Charges the quotas of the namespace for an object that is about to be stored, or rejects it. A
+/// dry run is checked but not charged.
 async fn charge(
     registry: &Registry,
     namespaces: &KeyedMutex,

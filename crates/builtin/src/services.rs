@@ -27,8 +27,9 @@ pub struct Services {
     ports: Arc<PortPool>,
 }
 
-/// The allocations of a write, to be committed or reverted when its outcome is known. If it is dropped
-/// before the write is sent to the store, its ports are released; afterwards they may leak, and
+/// The allocations of a write, to be committed or reverted when its outcome is known. If it is
+/// dropped before the write is sent to the store, its ports are released; afterwards they may leak,
+/// and
 /// [`Services::free_leaked_ports`] releases them.
 #[derive(Debug)]
 struct Allocations {
@@ -39,8 +40,8 @@ struct Allocations {
     released: Vec<String>,
     /// Ports to release or to keep.
     ports: ports::Change,
-    /// Allocated ports of a write that was sent to the store. A leaked port is better than one that two
-    /// services have.
+    /// Allocated ports of a write that was sent to the store. A leaked port is better than one that
+    /// two services have.
     sent: Vec<u16>,
 }
 
@@ -126,8 +127,8 @@ impl Services {
         Services { ports: Arc::new(PortPool::new(store, node_ports)) }
     }
 
-    /// Allocates the addresses and ports that a service lacks, and sets them. Returns `None` if the mode
-    /// allocates nothing.
+    /// Allocates the addresses and ports that a service lacks, and sets them. Returns `None` if the
+    /// mode allocates nothing.
     async fn allocate(
         &self,
         registry: &Registry,
@@ -197,8 +198,8 @@ impl Services {
     }
 }
 
-/// Counts the node ports that were allocated for a service, or that they were not. `wanted` are those that the client
-/// asked for.
+/// Counts the node ports that were allocated for a service, or that they were not. `wanted` are
+/// those that the client asked for.
 fn count_ports(registry: &Registry, wanted: &[u16], allocated: Result<&ports::Change, &Failure>) {
     let metrics = &registry.metrics.services;
     let how = |is_wanted| if is_wanted { AllocationWay::Static } else { AllocationWay::Dynamic };

@@ -1,5 +1,5 @@
-//! Where logs, streams and proxies of pods, services and nodes lead (registry `core/pod/strategy.go`,
-//! `core/node/strategy.go`, `core/service/storage`).
+//! Where logs, streams and proxies of pods, services and nodes lead (registry
+//! `core/pod/strategy.go`, `core/node/strategy.go`, `core/service/storage`).
 
 use keelson_auth::Permit;
 use keelson_meta::ip::{is_global_unicast, parse_ip};

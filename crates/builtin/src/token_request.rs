@@ -1,5 +1,5 @@
-//! TokenRequest (`serviceaccounts/NAME/token`): issues a token of a service account, which may be bound
-//! to a Pod, Secret or Node (registry `core/serviceaccount/storage/token.go`).
+//! TokenRequest (`serviceaccounts/NAME/token`): issues a token of a service account, which may be
+//! bound to a Pod, Secret or Node (registry `core/serviceaccount/storage/token.go`).
 
 use keelson_auth::service_account::{Claims, Reference, ServiceAccountTokens};
 use keelson_meta::time::{GoDuration, Timestamp};
@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 const EXPIRATION_SECONDS_DEFAULT: i64 = 3600;
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
-/// The lifetime that kubelets request for tokens of Pods (`WarnOnlyBoundTokenExpirationSeconds`). Such a
-/// token is extended, for clients that do not reload it.
+/// The lifetime that kubelets request for tokens of Pods (`WarnOnlyBoundTokenExpirationSeconds`).
+/// Such a token is extended, for clients that do not reload it.
 const EXTENDED_SECONDS: i64 = 3607;
 
 /// `serviceaccounts/NAME/token`. Returns 404 until a token issuer is attached.

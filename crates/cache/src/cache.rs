@@ -1,7 +1,7 @@
 //! [`Cache`]: all resources, kept current by one watch of each store.
 //!
-//! Nearly always there is one store. A resource may be in another one (`--etcd-servers-overrides`), whose revisions
-//! have nothing to do with those of the first.
+//! Nearly always there is one store. A resource may be in another one (`--etcd-servers-overrides`),
+//! whose revisions have nothing to do with those of the first.
 
 use crate::follower::{Follower, Followers};
 use crate::publish::publish;
@@ -87,8 +87,8 @@ type Resources = PrefixMap<Arc<Resource>>;
 pub struct StoreSource {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// The key prefixes of the resources. Keys below other prefixes are ignored, but for those of custom resources in
-    /// the first source.
+    /// The key prefixes of the resources. Keys below other prefixes are ignored, but for those of
+    /// custom resources in the first source.
     pub prefixes: Vec<Bytes>,
 }
 
@@ -130,9 +130,10 @@ impl Cache {
         Cache::start_over(vec![StoreSource { store, prefixes }]).await
     }
 
-    /// Loads the resources of the sources and every custom resource that has objects in the first one, then follows
-    /// the stores. The history that a store still has is loaded too, so that watches resume across a restart. When a
-    /// store cannot return the changes since the last event, its resources are reloaded and all their watches end.
+    /// Loads the resources of the sources and every custom resource that has objects in the first
+    /// one, then follows the stores. The history that a store still has is loaded too, so that
+    /// watches resume across a restart. When a store cannot return the changes since the last
+    /// event, its resources are reloaded and all their watches end.
     pub async fn start_over(sources: Vec<StoreSource>) -> Result<Cache, StartError> {
         let mut resources = Resources::default();
         let mut feeds = vec![];
@@ -178,8 +179,8 @@ impl Cache {
         &self.feed_of(resource).store
     }
 
-    /// Returns the keys in the store of objects that cannot be read, at most `max`, each with the length of the
-    /// prefix of its resource.
+    /// Returns the keys in the store of objects that cannot be read, at most `max`, each with the
+    /// length of the prefix of its resource.
     pub fn unreadable_keys(&self, max: usize) -> Vec<(usize, Bytes)> {
         let resources = self.shared.resources.read().expect("the cache state is not poisoned");
         let keys = resources.iter().flat_map(|(prefix, resource)| {
@@ -278,9 +279,9 @@ impl Cache {
         self.feed_of(resource).wait(revision, at_most).await
     }
 
-    /// Waits until everything is applied that is durable in the first store at the time of the call, so
-    /// that the next read is as new as a read of the store itself. Costs a round trip to a remote
-    /// store.
+    /// Waits until everything is applied that is durable in the first store at the time of the
+    /// call, so that the next read is as new as a read of the store itself. Costs a round trip to a
+    /// remote store.
     pub async fn wait_latest(&self) -> Result<(), CacheError> {
         self.main().wait_latest().await
     }
@@ -290,8 +291,8 @@ impl Cache {
         self.feed_of(resource).wait_latest().await
     }
 
-    /// Waits until all writes to the first store of which this process knows are applied. A store that other
-    /// processes write may have more. Makes no request.
+    /// Waits until all writes to the first store of which this process knows are applied. A store
+    /// that other processes write may have more. Makes no request.
     pub async fn wait_known(&self) -> Result<(), CacheError> {
         self.main().wait_known().await
     }
@@ -429,8 +430,9 @@ async fn fill(store: &dyn Store, source: usize, prefixes: &[Bytes]) -> Result<Fi
     Ok(Filled { resources, watch, floor })
 }
 
-/// Returns the resource of a key in a source; `None` if it is in another one. A custom resource is added when its
-/// first key arrives in the first source, so that a definition that is served later finds its objects.
+/// Returns the resource of a key in a source; `None` if it is in another one. A custom resource is
+/// added when its first key arrives in the first source, so that a definition that is served later
+/// finds its objects.
 fn find<'r>(
     resources: &'r mut Resources,
     key: &[u8],

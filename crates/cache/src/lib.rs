@@ -1,8 +1,8 @@
 //! Latest state and recent history of every resource. Reads are served from here and never from the
 //! store.
 //!
-//! - An object is kept as the bytes that GET, LIST and WATCH send ([`Entry`](keelson_records::Entry)); selectors read
-//!   labels and fields from the same buffer.
+//! - An object is kept as the bytes that GET, LIST and WATCH send
+//!   ([`Entry`](keelson_records::Entry)); selectors read labels and fields from the same buffer.
 //! - The objects of a resource are a persistent ordered set: a [`Snapshot`] is O(1) and never
 //!   changes.
 //! - The changes of a resource are in one ring ([`Change`]), the older ones as differences. A

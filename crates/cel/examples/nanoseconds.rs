@@ -1,6 +1,6 @@
 //! Measures how long expressions take to compile and to evaluate: `cargo run --profile dist -p
-//! keelson-cel --example nanoseconds`. With a number it only evaluates each expression so many times, to
-//! count instructions: `valgrind --tool=callgrind target/dist/examples/nanoseconds 2000`.
+//! keelson-cel --example nanoseconds`. With a number it only evaluates each expression so many
+//! times, to count instructions: `valgrind --tool=callgrind target/dist/examples/nanoseconds 2000`.
 
 use keelson_cel::{
     DeclField, DeclType, Environment, Limits, ListKind, ObjectType, Shape, Version, adapt,

@@ -1,5 +1,6 @@
-//! Finds characters of texts by number. `made` is the text itself if the evaluation made it. What was found out about a long text is remembered during
-//! the evaluation, so that a loop over its characters takes linear time.
+//! Finds characters of texts by number. `made` is the text itself if the evaluation made it. What
+//! was found out about a long text is remembered during the evaluation, so that a loop over its
+//! characters takes linear time.
 
 use crate::meter;
 use keelson_meta::Str;

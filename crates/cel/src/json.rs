@@ -6,8 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::Value;
 
-/// Converts a value to JSON, whose memory counts as that of the last evaluation. Types, library values, NaN and infinities have no JSON form and are an
-/// error.
+/// Converts a value to JSON, whose memory counts as that of the last evaluation. Types, library
+/// values, NaN and infinities have no JSON form and are an error.
 pub fn to_json(val: &Val<'_>) -> Result<Value, EvalError> {
     Ok(match val {
         Val::Null | Val::Optional(None) => Value::Null,

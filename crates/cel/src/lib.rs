@@ -19,7 +19,8 @@
 //! };
 //! let object = ObjectType::new("spec", vec![field("minReplicas"), field("replicas")]);
 //! let schema = Arc::new(DeclType::new(Shape::Object(Arc::new(object))));
-//! let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", schema.clone());
+//! let env = Environment::kubernetes(Version::NEW_EXPRESSIONS)
+//!     .with_decl_type("self", schema.clone());
 //! let rule = env.compile("self.minReplicas <= self.replicas").unwrap();
 //!
 //! let spec = value!({"minReplicas": 1, "replicas": 3});

@@ -83,7 +83,8 @@ impl Text<'_> {
         char_index::count(text, made)
     }
 
-    /// Returns the byte offset of the character at index `at`; the end of the text is a valid index.
+    /// Returns the byte offset of the character at index `at`; the end of the text is a valid
+    /// index.
     pub(crate) fn offset(&self, at: usize) -> Option<usize> {
         let (text, made) = self.parts();
         char_index::offset(text, made, at)
@@ -243,8 +244,8 @@ impl EvalError {
         EvalError(Box::new(ErrorInner { message, cause: Cause::CostLimit }))
     }
 
-    /// The error of work and memory beyond their limits. It reads as that of the cost limit, the only
-    /// such limit that upstream has.
+    /// The error of work and memory beyond their limits. It reads as that of the cost limit, the
+    /// only such limit that upstream has.
     #[cold]
     pub(crate) fn exhausted() -> Self {
         let mut error = EvalError::cost_limit();

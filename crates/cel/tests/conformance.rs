@@ -1,7 +1,7 @@
 //! cel-spec's conformance tests, which that project publishes as JSON.
 //!
-//! They are not part of this repository: they are read from the folder `reference/cel` in that which
-//! `KEELSON_SHARED` names. `SKIPPED` lists the tests that cannot pass, with the reason.
+//! They are not part of this repository: they are read from the folder `reference/cel` in that
+//! which `KEELSON_SHARED` names. `SKIPPED` lists the tests that cannot pass, with the reason.
 
 use keelson_cel::{Environment, Library, Limits, Type, Val, Version};
 use keelson_testkit::prerequisites::reference_data;

@@ -118,7 +118,8 @@ const POD_STATUS: [&str; 4] = ["phase", "podIP", "podIPs", "conditions"];
 /// About the bytes of a stored pod.
 const POD_BYTES: usize = 2048;
 
-/// Does work on the pods of a service, which may take long: other tasks of the thread run meanwhile.
+/// Does work on the pods of a service, which may take long: other tasks of the thread run
+/// meanwhile.
 fn with_pods_of<T>(
     registry: &Registry,
     service: &Object,

@@ -1,6 +1,7 @@
 //! The namespace controller: deletes the content of a terminating namespace, pods first
-//! (CVE-2024-7598), reports what remains in its conditions, and then removes its finalizer. What the servers
-//! behind this one have of it is deleted, too; while one does not say what it has, the namespace stays.
+//! (CVE-2024-7598), reports what remains in its conditions, and then removes its finalizer. What
+//! the servers behind this one have of it is deleted, too; while one does not say what it has, the
+//! namespace stays.
 
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -222,8 +223,9 @@ impl Namespaces {
     }
 }
 
-/// Returns the objects that servers behind this one can delete in a namespace, with their verbs: of each resource
-/// those of the preferred version. Adds the group versions whose servers do not say what they have.
+/// Returns the objects that servers behind this one can delete in a namespace, with their verbs: of
+/// each resource those of the preferred version. Adds the group versions whose servers do not say
+/// what they have.
 fn far_objects(
     groups: &[RemoteGroup],
     namespace: &str,

@@ -96,7 +96,8 @@ impl ControlLoop for Unattended {
     }
 }
 
-/// Whether a workload looks as its client has created it, and another object's controller does not own it.
+/// Whether a workload looks as its client has created it, and another object's controller does not
+/// own it.
 fn waits_for_controller(object: &Object) -> bool {
     let at = |path: &[&str]| object.at(path).is_some_and(|value| !value.is_null());
     let is_left_alone = at(&["spec", "managedBy"])

@@ -91,7 +91,8 @@ impl Egress {
         Egress { selector, ..self }
     }
 
-    /// Returns the clients of peers that are no services: those with [`Route::Given`] are not found.
+    /// Returns the clients of peers that are no services: those with [`Route::Given`] are not
+    /// found.
     pub fn without_services() -> Egress {
         Egress::new(Arc::new(NoServices))
     }
@@ -405,8 +406,8 @@ impl Client {
         }
     }
 
-    /// Returns the address that the proxy of the network is asked for. It resolves names itself, but for those of
-    /// services, and those that users chose.
+    /// Returns the address that the proxy of the network is asked for. It resolves names itself,
+    /// but for those of services, and those that users chose.
     async fn far_address(&self) -> Result<String, Cause> {
         let Peer { host, port, route, proxy, .. } = &self.peer;
         if let Some(Proxy { host, port, .. }) = proxy {

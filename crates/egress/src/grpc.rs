@@ -1,5 +1,5 @@
-//! [`GrpcPeer`]: gRPC calls without TLS to a process that may start later or restart, over a Unix domain socket
-//! or TCP.
+//! [`GrpcPeer`]: gRPC calls without TLS to a process that may start later or restart, over a Unix
+//! domain socket or TCP.
 
 use http::uri::PathAndQuery;
 use keelson_meta::status::quote;
@@ -17,8 +17,8 @@ use tonic_prost::ProstCodec;
 const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(100);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// A process behind a Unix domain socket or an address. The connection is made by the first call, and again
-/// when it is lost.
+/// A process behind a Unix domain socket or an address. The connection is made by the first call,
+/// and again when it is lost.
 pub struct GrpcPeer {
     path: String,
     channel: Channel,
@@ -31,7 +31,8 @@ impl fmt::Debug for GrpcPeer {
 }
 
 impl GrpcPeer {
-    /// Returns the process at a socket path, or in the abstract namespace (`@name`). Does not connect yet.
+    /// Returns the process at a socket path, or in the abstract namespace (`@name`). Does not
+    /// connect yet.
     pub fn at_socket(path: &str) -> Result<GrpcPeer, String> {
         // The kernel's form of an abstract name begins with a zero byte.
         let url = match path.strip_prefix('@') {
@@ -53,8 +54,8 @@ impl GrpcPeer {
         Ok(GrpcPeer { path, channel })
     }
 
-    /// Makes a call. Retries until the process answers, which needs a call that can be repeated safely, or
-    /// `until`.
+    /// Makes a call. Retries until the process answers, which needs a call that can be repeated
+    /// safely, or `until`.
     pub async fn call<Q, A>(
         &self,
         path: &'static str,

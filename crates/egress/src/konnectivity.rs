@@ -1,6 +1,6 @@
-//! The protocol of konnectivity's proxy (`proto/client/client.proto` of apiserver-network-proxy): one connection in
-//! one stream of a gRPC connection over a Unix domain socket. The messages have the field numbers of that file; what
-//! is never used is left out.
+//! The protocol of konnectivity's proxy (`proto/client/client.proto` of apiserver-network-proxy):
+//! one connection in one stream of a gRPC connection over a Unix domain socket. The messages have
+//! the field numbers of that file; what is never used is left out.
 
 use bytes::Bytes;
 use futures_util::Stream;

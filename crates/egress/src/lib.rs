@@ -1,15 +1,16 @@
 //! Outgoing HTTP: the connections that the server opens to webhooks, nodes and the like.
 //!
 //! Guarantees: the name of a peer is resolved once for each connection, and only the checked
-//! addresses are dialled. Redirects are not followed, and a proxy is used only where a peer names one
-//! ([`Proxy`]). Connections, exchanges, headers and bodies have maximums, and each exchange has one
-//! deadline. Error texts are those of Go's `net/http`, because clients of a kube-apiserver see them.
+//! addresses are dialled. Redirects are not followed, and a proxy is used only where a peer names
+//! one ([`Proxy`]). Connections, exchanges, headers and bodies have maximums, and each exchange has
+//! one deadline. Error texts are those of Go's `net/http`, because clients of a kube-apiserver see
+//! them.
 //!
-//! An [`EgressSelector`] names the proxies through which the connections to a network go: by CONNECT, or by
-//! konnectivity's protocol.
+//! An [`EgressSelector`] names the proxies through which the connections to a network go: by
+//! CONNECT, or by konnectivity's protocol.
 //!
-//! [`GrpcPeer`] is the one exception to HTTP: gRPC to processes of this host, over Unix domain sockets, and to
-//! collectors of traces.
+//! [`GrpcPeer`] is the one exception to HTTP: gRPC to processes of this host, over Unix domain
+//! sockets, and to collectors of traces.
 //!
 //! This crate does not depend on the API: services are resolved by a [`Resolver`]. It parses the
 //! servers and users of a [`kubeconfig`].

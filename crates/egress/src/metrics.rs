@@ -1,5 +1,5 @@
-//! Requests to other servers, by host: webhooks, issuers of tokens, servers behind this one. They are the process's, as
-//! the names of `client-go` are, and have those names.
+//! Requests to other servers, by host: webhooks, issuers of tokens, servers behind this one. They
+//! are the process's, as the names of `client-go` are, and have those names.
 
 use crate::Error;
 use http::StatusCode;

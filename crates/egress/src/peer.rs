@@ -31,8 +31,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns a peer that is resolved by DNS, with the system's roots and no credentials. `host` may be
-    /// that of a URL, with brackets around an IPv6 address.
+    /// Returns a peer that is resolved by DNS, with the system's roots and no credentials. `host`
+    /// may be that of a URL, with brackets around an IPv6 address.
     pub fn new(host: impl AsRef<str>, port: u16) -> Peer {
         Peer {
             scheme: Scheme::Https,
@@ -87,7 +87,8 @@ pub enum Route {
 /// Where a connection leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Network {
-    /// Servers beside this one: webhooks that have a URL, authenticators, authorizers, collectors of events.
+    /// Servers beside this one: webhooks that have a URL, authenticators, authorizers, collectors
+    /// of events.
     ControlPlane,
     /// Nodes, pods and services.
     Cluster,
@@ -98,7 +99,8 @@ pub enum Network {
 /// How a peer is reached where there is a selector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NetworkChoice {
-    /// As its [`Route`] says: names of DNS are in the network of the control plane, all else is in the cluster.
+    /// As its [`Route`] says: names of DNS are in the network of the control plane, all else is in
+    /// the cluster.
     #[default]
     ByRoute,
     /// Directly.

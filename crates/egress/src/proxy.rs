@@ -46,8 +46,8 @@ enum Kind {
 }
 
 impl Proxy {
-    /// Parses `http://[NAME:PASSWORD@]HOST[:PORT]`, or the same with `socks5` (also `socks5h`: names
-    /// are always resolved by the proxy).
+    /// Parses `http://[NAME:PASSWORD@]HOST[:PORT]`, or the same with `socks5` (also `socks5h`:
+    /// names are always resolved by the proxy).
     pub fn parse(url: &str) -> Result<Proxy, String> {
         // The URL may hold a password, so no message repeats it.
         let uri: Uri = url.parse().map_err(|_| "it is no URL".to_owned())?;
@@ -72,8 +72,8 @@ impl Proxy {
         })
     }
 
-    /// Asks the proxy at the other end of a connection to connect to `host`, a name or an IP address
-    /// without brackets. After it the connection is to that host.
+    /// Asks the proxy at the other end of a connection to connect to `host`, a name or an IP
+    /// address without brackets. After it the connection is to that host.
     pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: &mut S,

@@ -1,4 +1,5 @@
-//! [`EgressSelector`]: the proxies through which the connections to a network go (`--egress-selector-config-file`).
+//! [`EgressSelector`]: the proxies through which the connections to a network go
+//! (`--egress-selector-config-file`).
 
 use crate::address::authority;
 
@@ -86,8 +87,8 @@ impl fmt::Debug for Tunneler {
 }
 
 impl Tunneler {
-    /// Returns a proxy that is asked to CONNECT: its address, the trusted CAs and the client certificate are those of
-    /// a peer.
+    /// Returns a proxy that is asked to CONNECT: its address, the trusted CAs and the client
+    /// certificate are those of a peer.
     pub fn http_connect(peer: &Peer) -> Result<Tunneler, ConfigError> {
         let security = match peer.scheme {
             Scheme::Http => Security::None,

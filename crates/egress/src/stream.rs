@@ -105,8 +105,8 @@ impl Client {
         }
     }
 
-    /// Sends a request to upgrade over a connection of its own, in HTTP/1.1. The deadline covers the
-    /// connection and the head of the response.
+    /// Sends a request to upgrade over a connection of its own, in HTTP/1.1. The deadline covers
+    /// the connection and the head of the response.
     pub async fn request_upgrade(
         self: &Arc<Self>,
         request: Request<()>,

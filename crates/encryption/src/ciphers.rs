@@ -1,5 +1,5 @@
-//! The ciphers: pure functions of key, value, authenticated data and random bytes, with the layouts and messages
-//! of kube-apiserver.
+//! The ciphers: pure functions of key, value, authenticated data and random bytes, with the layouts
+//! and messages of kube-apiserver.
 //!
 //! | cipher | stored bytes |
 //! |---|---|

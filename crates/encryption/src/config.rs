@@ -1,4 +1,5 @@
-//! [`Config`]: the file of `--encryption-provider-config`, parsed strictly, with kube-apiserver's messages.
+//! [`Config`]: the file of `--encryption-provider-config`, parsed strictly, with kube-apiserver's
+//! messages.
 
 mod types;
 mod validate;

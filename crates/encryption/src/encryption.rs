@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often plug-ins are asked how they are: at most as rarely as by kube-apiserver whose health is checked
-/// every few seconds.
+/// How often plug-ins are asked how they are: at most as rarely as by kube-apiserver whose health
+/// is checked every few seconds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 /// The same while one is not well.
 const RETRY_INTERVAL: Duration = Duration::from_secs(3);
@@ -83,8 +83,8 @@ impl Loaded {
 }
 
 impl Encryption {
-    /// Uses a configuration. Asks its plug-ins once; one that does not answer yet is an error of the health
-    /// check, and of each value that needs it.
+    /// Uses a configuration. Asks its plug-ins once; one that does not answer yet is an error of
+    /// the health check, and of each value that needs it.
     pub async fn start(
         config: &Config,
         metrics: Arc<Metrics>,
@@ -116,7 +116,8 @@ impl Encryption {
         Ok(())
     }
 
-    /// Asks the plug-ins how they are until the future is dropped, and passes each result to `report`.
+    /// Asks the plug-ins how they are until the future is dropped, and passes each result to
+    /// `report`.
     pub async fn follow_plugins(&self, report: impl Fn(Result<(), String>)) {
         loop {
             let is_well = self.health().is_ok();

@@ -1,8 +1,9 @@
-//! [`Plugin`]: a KMS v2 plug-in, a process behind a Unix domain socket that encrypts the keys of values.
+//! [`Plugin`]: a KMS v2 plug-in, a process behind a Unix domain socket that encrypts the keys of
+//! values.
 //!
-//! This server makes a seed when it starts and when the plug-in has another key; the plug-in encrypts it, and the
-//! result is stored with each value. While the plug-in does not answer, known values are read and values
-//! are written with the last seed, for three minutes.
+//! This server makes a seed when it starts and when the plug-in has another key; the plug-in
+//! encrypts it, and the result is stored with each value. While the plug-in does not answer, known
+//! values are read and values are written with the last seed, for three minutes.
 
 mod data_key;
 mod envelope;

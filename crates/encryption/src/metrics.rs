@@ -1,5 +1,5 @@
-//! [`Metrics`]: how often values are encrypted and decrypted, with which keys, how long plug-ins take, and
-//! reloads of the configuration; by kube-apiserver's names.
+//! [`Metrics`]: how often values are encrypted and decrypted, with which keys, how long plug-ins
+//! take, and reloads of the configuration; by kube-apiserver's names.
 
 use crate::hash::hash;
 use keelson_metrics::{Bounds, Counter, Description, Exposition, Gauge, Histogram, SeriesMap};

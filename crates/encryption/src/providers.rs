@@ -1,4 +1,5 @@
-//! [`Providers`]: how the values of a resource are encrypted. The first provider encrypts, all decrypt.
+//! [`Providers`]: how the values of a resource are encrypted. The first provider encrypts, all
+//! decrypt.
 
 use crate::ciphers::{AesCbc, AesGcm, CipherError, Secretbox};
 use crate::config::{KeyConfig, ProviderConfig};
@@ -209,8 +210,8 @@ impl Providers {
 /// The name of the key of values that are not encrypted.
 const IDENTITY: &str = "identity";
 
-/// Returns the name of the key that a value was encrypted with, as far as the value says: `aesgcm:NAME`,
-/// `kms:PLUG-IN:KEY` or `identity`.
+/// Returns the name of the key that a value was encrypted with, as far as the value says:
+/// `aesgcm:NAME`, `kms:PLUG-IN:KEY` or `identity`.
 #[must_use]
 pub(crate) fn key_name(stored: &[u8]) -> String {
     let Some(rest) = stored.strip_prefix(ENCRYPTED) else { return IDENTITY.to_owned() };

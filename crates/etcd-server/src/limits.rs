@@ -48,8 +48,8 @@ pub(crate) const LONG_RANGES_MAX: usize = 2;
 pub(crate) const TXN_READ_BYTES_MAX: usize = 64 << 20;
 /// Most keys of all ranges that one transaction compares, reads, counts or deletes.
 pub(crate) const TXN_KEYS_MAX: usize = 1 << 20;
-/// Most kilobytes of all long responses that are not sent yet (a longer one takes all of it), and how
-/// many bytes a long one has.
+/// Most kilobytes of all long responses that are not sent yet (a longer one takes all of it), and
+/// how many bytes a long one has.
 pub(crate) const RESPONSES_KILOBYTES_MAX: usize = 256 << 10;
 pub(crate) const LONG_RESPONSE_BYTES: usize = 64 << 10;
 /// How long a long response waits for room before its call gets `too many requests`.

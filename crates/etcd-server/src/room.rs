@@ -1,4 +1,5 @@
-//! The room for long responses: the bytes of all that are not sent yet, on all connections together.
+//! The room for long responses: the bytes of all that are not sent yet, on all connections
+//! together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,8 +41,8 @@ impl Drop for Wanted {
 }
 
 impl ResponseRoom {
-    /// Waits until there is room for a response of so many bytes; `None` when the server ends. Those who
-    /// read nothing give theirs up.
+    /// Waits until there is room for a response of so many bytes; `None` when the server ends.
+    /// Those who read nothing give theirs up.
     pub(crate) async fn wait(&self, bytes: usize) -> Option<Room> {
         let kilobytes = kilobytes(bytes);
         if let Ok(room) = Arc::clone(&self.kilobytes).try_acquire_many_owned(kilobytes) {

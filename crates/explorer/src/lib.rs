@@ -1,10 +1,10 @@
-//! The explorer: a web page in which people look at the objects of an API server. This crate holds its
-//! files (`web/`) and answers requests for them. The page is an ordinary client of the API: it has no
-//! rights of its own, and the server does nothing for it that it does not do for kubectl.
+//! The explorer: a web page in which people look at the objects of an API server. This crate holds
+//! its files (`web/`) and answers requests for them. The page is an ordinary client of the API: it
+//! has no rights of its own, and the server does nothing for it that it does not do for kubectl.
 //!
-//! Guarantees: a response depends on the request and on the files alone. The files hold nothing of a
-//! cluster, so they need no credentials. The page loads nothing from elsewhere and runs no other script
-//! ([`CONTENT_SECURITY_POLICY`]).
+//! Guarantees: a response depends on the request and on the files alone. The files hold nothing of
+//! a cluster, so they need no credentials. The page loads nothing from elsewhere and runs no other
+//! script ([`CONTENT_SECURITY_POLICY`]).
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
@@ -24,8 +24,8 @@ const INDEX: &str = "index.html";
 const PATH_WITHOUT_SLASH: &str = "/ui";
 const GZIP: &str = "gzip";
 
-/// Headers of every response: browsers keep a file but ask whether it has changed, since an update of
-/// the program changes it.
+/// Headers of every response: browsers keep a file but ask whether it has changed, since an update
+/// of the program changes it.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

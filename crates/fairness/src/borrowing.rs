@@ -1,5 +1,5 @@
-//! How the seats of the server are divided between the levels: nominally by shares, and every period by
-//! demand, within the bounds to which levels lend and borrow.
+//! How the seats of the server are divided between the levels: nominally by shares, and every
+//! period by demand, within the bounds to which levels lend and borrow.
 
 /// The limits of a level by its configuration, in seats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,8 +13,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits of a level with some of all shares. A level without `borrowed_percent` may borrow
-    /// the whole server; an exempt level is never limited, so its upper limit is the server.
+    /// Returns the limits of a level with some of all shares. A level without `borrowed_percent`
+    /// may borrow the whole server; an exempt level is never limited, so its upper limit is the
+    /// server.
     pub fn new(
         server: u32,
         shares: (u32, u64),
@@ -46,8 +47,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Returns the claim of a level for the next period. It keeps what it has used in the last one, within
-    /// its nominal limit.
+    /// Returns the claim of a level for the next period. It keeps what it has used in the last one,
+    /// within its nominal limit.
     pub fn new(limits: Limits, highest: f64, smoothed: f64, is_exempt: bool) -> Claim {
         let used = if is_exempt { highest } else { highest.min(f64::from(limits.nominal)) };
         let lower = used.max(f64::from(limits.lower));
@@ -60,13 +61,15 @@ impl Claim {
     }
 }
 
-/// Divides the seats: all levels get the same fraction of their targets, within their bounds. Returns the
-/// seats of each level and the fraction. Levels that want nothing less than the server get their least.
+/// Divides the seats: all levels get the same fraction of their targets, within their bounds.
+/// Returns the seats of each level and the fraction. Levels that want nothing less than the server
+/// get their least.
 pub fn allocate(server: u32, claims: &[Claim]) -> (Vec<f64>, f64) {
     let total = |fraction: f64| claims.iter().map(|claim| claim.at(fraction)).sum::<f64>();
     let seats = f64::from(server);
     let mut bounds = (0.0, 1.0);
-    // The sum only rises with the fraction: enlarge it until it is enough or nobody takes more, then halve.
+    // The sum only rises with the fraction: enlarge it until it is enough or nobody takes more,
+    // then halve.
     while total(bounds.1) < seats && bounds.1 < 1e9 {
         bounds = (bounds.1, bounds.1 * 2.0);
     }

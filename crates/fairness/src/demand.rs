@@ -1,8 +1,10 @@
-//! [`Demand`]: how many seats the requests of a level would use over time, whether they have them or wait.
+//! [`Demand`]: how many seats the requests of a level would use over time, whether they have them
+//! or wait.
 
 use crate::{Nanoseconds, seconds_between};
 
-/// Weight of the past in the smoothed demand: a demand that is gone is forgotten in some five minutes.
+/// Weight of the past in the smoothed demand: a demand that is gone is forgotten in some five
+/// minutes.
 const SMOOTHING: f64 = 0.977;
 
 /// The demand since the period began.

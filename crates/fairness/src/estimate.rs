@@ -1,5 +1,5 @@
-//! How much of the server a request takes, in seats. Upstream estimates lists from statistics; here the
-//! caller knows the stored objects and their bytes.
+//! How much of the server a request takes, in seats. Upstream estimates lists from statistics; here
+//! the caller knows the stored objects and their bytes.
 
 use crate::Nanoseconds;
 

@@ -1,8 +1,9 @@
 //! [`Level`]: the seats of a priority level, and the queues of those that wait for one.
 //!
-//! Queues share the seats by a virtual time: it advances as fast as each of the active queues would get seats
-//! if all got the same. A queue whose requests have had less work done than others is served first. The work
-//! of a request is an assumption until it ends; then the queue is charged what it really was.
+//! Queues share the seats by a virtual time: it advances as fast as each of the active queues would
+//! get seats if all got the same. A queue whose requests have had less work done than others is
+//! served first. The work of a request is an assumption until it ends; then the queue is charged
+//! what it really was.
 
 use crate::{Demand, Flow, Nanoseconds, Period, Shape, Work, seconds_between};
 use std::collections::VecDeque;
@@ -158,7 +159,8 @@ impl<W> Level<W> {
     pub fn reshape(&mut self, shape: Shape) {
         self.shape = shape;
         let Shape::Queue { queues, .. } = shape else { return };
-        // Queues beyond the new number get no further requests. They are dropped when all are empty.
+        // Queues beyond the new number get no further requests. They are dropped when all are
+        // empty.
         if self.active_queues == 0 {
             self.queues.truncate(queues);
         }
@@ -207,8 +209,8 @@ impl<W> Level<W> {
         Arrival::Waits(Ticket { queue: place as u32, number: ticket })
     }
 
-    /// Starts the next waiting request, if there is one and room for it. Call it until it returns `None`
-    /// after seats were returned, a request has left or the limit was changed.
+    /// Starts the next waiting request, if there is one and room for it. Call it until it returns
+    /// `None` after seats were returned, a request has left or the limit was changed.
     pub fn dispatch(&mut self, now: Nanoseconds) -> Option<Started<W>> {
         if self.waiting == 0 {
             return None;
@@ -240,8 +242,8 @@ impl<W> Level<W> {
         true
     }
 
-    /// Ends the execution of a request. Returns how long its seats are still held; then the caller returns
-    /// them by [`Level::release`]. If the time is zero they are returned already.
+    /// Ends the execution of a request. Returns how long its seats are still held; then the caller
+    /// returns them by [`Level::release`]. If the time is zero they are returned already.
     pub fn finish(&mut self, now: Nanoseconds, seat: &Seat) -> Nanoseconds {
         self.advance(now);
         self.executing -= 1;
@@ -401,7 +403,8 @@ impl<W> Level<W> {
         Some(removed)
     }
 
-    /// Counts a queue that gets its first request. It has no claim to the time in which it was empty.
+    /// Counts a queue that gets its first request. It has no claim to the time in which it was
+    /// empty.
     fn activate(&mut self, place: usize) {
         if !self.queues[place].is_active() {
             self.queues[place].next_start = self.virtual_time;

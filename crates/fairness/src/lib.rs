@@ -1,9 +1,10 @@
-//! API priority and fairness: FlowSchemas say to which priority level and flow a request belongs, a level
-//! says how many seats its requests may have at once, and its queues share them fairly between flows.
+//! API priority and fairness: FlowSchemas say to which priority level and flow a request belongs, a
+//! level says how many seats its requests may have at once, and its queues share them fairly
+//! between flows.
 //!
-//! No IO, no clock, no tasks: the time comes in as nanoseconds since any fixed moment, and whoever waits is
-//! a value of the caller, which he gets back when the request may start. Every operation on a level costs at
-//! most a scan of its queues.
+//! No IO, no clock, no tasks: the time comes in as nanoseconds since any fixed moment, and whoever
+//! waits is a value of the caller, which he gets back when the request may start. Every operation
+//! on a level costs at most a scan of its queues.
 
 mod borrowing;
 mod demand;

@@ -1,5 +1,5 @@
-//! [`RetryAfter`]: when a rejected client should come back. The time doubles while many requests are
-//! rejected, and falls by a second when few are.
+//! [`RetryAfter`]: when a rejected client should come back. The time doubles while many requests
+//! are rejected, and falls by a second when few are.
 
 use std::collections::VecDeque;
 

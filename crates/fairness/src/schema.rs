@@ -1,4 +1,5 @@
-//! [`FlowSchema`] and [`LevelSpec`]: the configuration, read from its objects, and which requests it means.
+//! [`FlowSchema`] and [`LevelSpec`]: the configuration, read from its objects, and which requests
+//! it means.
 
 use crate::Flow;
 use keelson_meta::{Object, Str, User, Value};
@@ -112,8 +113,8 @@ impl FlowSchema {
         }
     }
 
-    /// Returns the FlowSchemas that exist whatever is stored: masters are exempt, and `catch-all` matches
-    /// what no other does.
+    /// Returns the FlowSchemas that exist whatever is stored: masters are exempt, and `catch-all`
+    /// matches what no other does.
     pub fn mandatory() -> [FlowSchema; 2] {
         let schema = |name, precedence, distinguisher, groups: &[&'static str]| FlowSchema {
             name: Str::new_static(name),
@@ -258,7 +259,8 @@ impl PathRule {
         }
     }
 
-    /// Returns whether the rule matches a path. As upstream, a rule also means what is below its path.
+    /// Returns whether the rule matches a path. As upstream, a rule also means what is below its
+    /// path.
     fn matches(&self, verb: &str, path: &str) -> bool {
         let is_meant = |rule: &Str| {
             if rule == ALL || rule == path {

@@ -1,4 +1,5 @@
-//! Shuffle sharding: each flow has a hand of queues, which it shares only in part with any other flow.
+//! Shuffle sharding: each flow has a hand of queues, which it shares only in part with any other
+//! flow.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,6 +1,7 @@
-//! A level in virtual time, under generated loads: together a million requests with 50 seeds. Flows that ask
-//! for less than their share hardly notice those that ask for more, nobody waits without end while seats are
-//! given, greedy flows get equal parts, and no seat is free while a request waits that fits.
+//! A level in virtual time, under generated loads: together a million requests with 50 seeds. Flows
+//! that ask for less than their share hardly notice those that ask for more, nobody waits without
+//! end while seats are given, greedy flows get equal parts, and no seat is free while a request
+//! waits that fits.
 
 use keelson_fairness::{Arrival, Flow, Level, Nanoseconds, Seat, Shape, Ticket, Work};
 use std::cmp::Reverse;

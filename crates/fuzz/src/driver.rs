@@ -1,5 +1,5 @@
-//! Runs a target with random inputs. They are mutations of its seeds, and of earlier inputs that had a new
-//! outcome.
+//! Runs a target with random inputs. They are mutations of its seeds, and of earlier inputs that
+//! had a new outcome.
 
 use crate::memory::peak_memory_bytes;
 use crate::mutate::{Random, mutate};
@@ -27,7 +27,8 @@ pub struct Run {
     pub rounds_max: u64,
     /// The size of the stack of the thread that runs the target.
     pub stack_bytes: usize,
-    /// A file to which each input is written before it is run. After a crash it contains the input that caused it.
+    /// A file to which each input is written before it is run. After a crash it contains the input
+    /// that caused it.
     pub trace: Option<PathBuf>,
 }
 

@@ -1,5 +1,6 @@
-//! `keelson-fuzz [--target NAME] [--seconds N] [--seed N] [--rounds N] [--trace FILE]` runs targets, and
-//! `keelson-fuzz --target NAME --input FILE` runs one input again. `cargo xtask fuzz` starts it.
+//! `keelson-fuzz [--target NAME] [--seconds N] [--seed N] [--rounds N] [--trace FILE]` runs
+//! targets, and `keelson-fuzz --target NAME --input FILE` runs one input again. `cargo xtask fuzz`
+//! starts it.
 
 use anyhow::{Context, Result, bail};
 use keelson_fuzz::{Run, STACK_BYTES, TARGETS, Target, find};

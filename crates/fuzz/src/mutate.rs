@@ -1,5 +1,5 @@
-//! Mutates inputs at random: changes bytes, copies and repeats pieces, and inserts words of a dictionary
-//! and edge numbers.
+//! Mutates inputs at random: changes bytes, copies and repeats pieces, and inserts words of a
+//! dictionary and edge numbers.
 
 use crate::INPUT_BYTES_MAX;
 

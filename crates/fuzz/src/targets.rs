@@ -1,4 +1,5 @@
-//! The targets: code that reads bytes of clients, and the properties that must hold for every input.
+//! The targets: code that reads bytes of clients, and the properties that must hold for every
+//! input.
 
 mod codecs;
 mod expressions;

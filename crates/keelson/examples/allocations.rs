@@ -3,10 +3,10 @@
 //!
 //! As a test it fails when a request allocates more than its maximum ratio.
 //!
-//! The client runs in the same process and allocates nothing during the measurement. `FILTER` selects
-//! requests by a part of their name; requests that create objects for others always run. `ROUNDS` is
-//! the number of counted rounds: under callgrind, the difference between two numbers of rounds is the
-//! cost of the requests in instructions.
+//! The client runs in the same process and allocates nothing during the measurement. `FILTER`
+//! selects requests by a part of their name; requests that create objects for others always run.
+//! `ROUNDS` is the number of counted rounds: under callgrind, the difference between two numbers of
+//! rounds is the cost of the requests in instructions.
 
 mod responses;
 

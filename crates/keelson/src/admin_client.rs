@@ -1,4 +1,5 @@
-//! [`AdminClient`]: asks a running server by the paths that Keelson adds to those of kube-apiserver.
+//! [`AdminClient`]: asks a running server by the paths that Keelson adds to those of
+//! kube-apiserver.
 
 use crate::authorization;
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! [`AuditOptions`]: the audit policy, where events are stored, and the loop that reloads the policy
-//! when its file changes.
+//! [`AuditOptions`]: the audit policy, where events are stored, and the loop that reloads the
+//! policy when its file changes.
 
 use crate::authorization;
 use crate::files::text_changed;
@@ -121,8 +121,8 @@ impl AuditWebhookOptions {
     }
 }
 
-/// Checks the policy file for changes until the future is dropped. An invalid file is logged, and the
-/// policy before it stays.
+/// Checks the policy file for changes until the future is dropped. An invalid file is logged, and
+/// the policy before it stays.
 async fn reload_when_changed(mut file: AuditPolicyFile, audit: Arc<Audit>, interval: Duration) {
     loop {
         text_changed(&file.path, &mut file.text, interval, "audit policy").await;

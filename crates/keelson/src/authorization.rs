@@ -1,5 +1,5 @@
-//! [`Authorization`]: the authorizers of `--authorization-mode` or `--authorization-config`, and the
-//! loop that reloads that file when it changes.
+//! [`Authorization`]: the authorizers of `--authorization-mode` or `--authorization-config`, and
+//! the loop that reloads that file when it changes.
 
 use crate::files::text_changed;
 use crate::start_error::StartError;

@@ -123,8 +123,8 @@ fn embedded(store: Arc<Embedded>) -> (Arc<dyn Store>, Engine) {
     (store.clone(), Engine::Embedded(store))
 }
 
-/// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all others are
-/// served.
+/// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all
+/// others are served.
 fn open_embedded(folder: PathBuf, flag: &str) -> Result<(Arc<dyn Store>, Engine), StartError> {
     private_files::ensure_private_folder(&folder)
         .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;

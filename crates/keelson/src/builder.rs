@@ -15,8 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time that a stop takes at most without delays: 10 s for requests in flight, the grace periods of writes and
-/// control loops, and a margin for the store. The program exits after it whatever still runs.
+/// Time that a stop takes at most without delays: 10 s for requests in flight, the grace periods of
+/// writes and control loops, and a margin for the store. The program exits after it whatever still
+/// runs.
 const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// The configuration of a server: one struct for each group of flags.
@@ -145,8 +146,8 @@ impl Builder {
         self
     }
 
-    /// Runs the workloads of a cluster, too: their control loops, a scheduler and simulated nodes. The
-    /// server has the clock of the simulation.
+    /// Runs the workloads of a cluster, too: their control loops, a scheduler and simulated nodes.
+    /// The server has the clock of the simulation.
     #[must_use]
     pub fn simulate(mut self, simulation: Simulation) -> Self {
         self.controllers.simulation = Some(simulation);

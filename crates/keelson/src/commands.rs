@@ -1,5 +1,5 @@
-//! The commands: serve, the explorer (ui), the operator's: backup, restore, check, version; and those that read
-//! manifests: lint, validate.
+//! The commands: serve, the explorer (ui), the operator's: backup, restore, check, version; and
+//! those that read manifests: lint, validate.
 
 pub mod backup;
 pub mod check;

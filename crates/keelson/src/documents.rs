@@ -1,7 +1,7 @@
 //! The documents of a text of manifests.
 
-/// Splits a text into documents, each with the number of lines before it, as kubectl does: at lines that have only
-/// `---` and perhaps a comment, and between JSON objects.
+/// Splits a text into documents, each with the number of lines before it, as kubectl does: at lines
+/// that have only `---` and perhaps a comment, and between JSON objects.
 pub fn documents(text: &[u8]) -> Vec<(u32, &[u8])> {
     if let Some(objects) = json_objects(text) {
         return objects;

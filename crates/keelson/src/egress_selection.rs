@@ -1,5 +1,5 @@
-//! The file of `--egress-selector-config-file` (`EgressSelectorConfiguration` of `apiserver.k8s.io`), read strictly, with
-//! kube-apiserver's messages.
+//! The file of `--egress-selector-config-file` (`EgressSelectorConfiguration` of
+//! `apiserver.k8s.io`), read strictly, with kube-apiserver's messages.
 
 use crate::files::go_words;
 use keelson_egress::{EgressSelector, Identity, Peer, Route, Scheme, Trust, Tunneler};
@@ -115,7 +115,8 @@ fn decode(text: &str) -> Result<Value, String> {
     decode::configuration(&TYPES, ROOT, parsed)
 }
 
-/// Returns the name of a selection. `master` is the older name of `controlplane`, in lower case only.
+/// Returns the name of a selection. `master` is the older name of `controlplane`, in lower case
+/// only.
 fn name_of(selection: &Value) -> String {
     match selection.str_at(&["name"]).unwrap_or_default() {
         "master" => "controlplane".to_owned(),

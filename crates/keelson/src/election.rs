@@ -40,8 +40,8 @@ fn remaining(renewed: Instant) -> Duration {
     RENEW_DEADLINE.saturating_sub(renewed.elapsed())
 }
 
-/// Runs the control loops while this server holds the lease, until `stop_signal` is true. `identity`
-/// must be unique to this server.
+/// Runs the control loops while this server holds the lease, until `stop_signal` is true.
+/// `identity` must be unique to this server.
 pub(crate) async fn run(
     runner: Arc<ControllerRunner>,
     identity: String,

@@ -1,4 +1,5 @@
-//! [`EncryptionFile`]: how stored values are encrypted, and the loops that reload its file and ask the plug-ins.
+//! [`EncryptionFile`]: how stored values are encrypted, and the loops that reload its file and ask
+//! the plug-ins.
 
 use crate::files::text_changed;
 use crate::start_error::StartError;
@@ -91,8 +92,9 @@ impl EncryptionFile {
     }
 }
 
-/// Looks at objects that cannot be read in the stores, in the order of the cache's sources, until the future is dropped. When one of them can be read now, because
-/// a key was added or a plug-in answers, all values are read again.
+/// Looks at objects that cannot be read in the stores, in the order of the cache's sources, until
+/// the future is dropped. When one of them can be read now, because a key was added or a plug-in
+/// answers, all values are read again.
 pub(crate) async fn reread_when_readable(
     registry: Arc<Registry>,
     stores: Vec<Arc<Transformed>>,
@@ -124,8 +126,8 @@ fn report(health: &Health, state: Result<(), String>) {
     }
 }
 
-/// Checks the file for changes until the future is dropped. An invalid file is logged, and the configuration
-/// before it stays.
+/// Checks the file for changes until the future is dropped. An invalid file is logged, and the
+/// configuration before it stays.
 async fn reload_when_changed(
     mut file: EncryptionFile,
     encryption: Arc<Encryption>,

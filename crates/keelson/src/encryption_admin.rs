@@ -1,5 +1,5 @@
-//! [`EncryptionAdmin`]: which keys stored values are encrypted with, and writing those again that have an old one,
-//! while the server serves: the path `/keelson/encryption` of the server.
+//! [`EncryptionAdmin`]: which keys stored values are encrypted with, and writing those again that
+//! have an old one, while the server serves: the path `/keelson/encryption` of the server.
 
 use crate::backend::Backend;
 use bytes::Bytes;

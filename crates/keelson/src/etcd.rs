@@ -37,8 +37,8 @@ pub struct Etcd {
     pub prefix: String,
     /// How long the start waits for the cluster.
     pub start_timeout: Duration,
-    /// `--lease-reuse-duration-seconds`: how long a key with a time to live may live longer at most, so that
-    /// keys share a lease.
+    /// `--lease-reuse-duration-seconds`: how long a key with a time to live may live longer at
+    /// most, so that keys share a lease.
     pub lease_reuse: Duration,
     /// `--etcd-servers-overrides`: the clusters of single resources.
     pub overrides: Vec<EtcdOverride>,
@@ -70,8 +70,8 @@ impl Etcd {
         }
     }
 
-    /// Waits for a cluster, through a proxy if there is one, or for the program in etcd's place, whose folder is used
-    /// instead.
+    /// Waits for a cluster, through a proxy if there is one, or for the program in etcd's place,
+    /// whose folder is used instead.
     pub(crate) async fn open(
         &self,
         tunneler: Option<&Arc<Tunneler>>,

@@ -1,5 +1,5 @@
-//! [`EtcdData`]: the objects of an etcd cluster as a whole, for backups. In a backup they are as in a data
-//! folder, so that either can be moved to the other.
+//! [`EtcdData`]: the objects of an etcd cluster as a whole, for backups. In a backup they are as in
+//! a data folder, so that either can be moved to the other.
 
 use crate::backend::folder_name;
 use crate::encryption::EncryptionFile;
@@ -47,8 +47,8 @@ pub struct EtcdData {
 }
 
 impl EtcdData {
-    /// Connects to a cluster. `encryption` is the server's file of `--encryption-provider-config`; values
-    /// in a backup are encrypted by it, too.
+    /// Connects to a cluster. `encryption` is the server's file of `--encryption-provider-config`;
+    /// values in a backup are encrypted by it, too.
     pub fn open(etcd: &Etcd, encryption: Option<&Path>) -> Result<EtcdData, String> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime =
@@ -127,7 +127,8 @@ impl EtcdData {
     }
 
     /// Writes the objects of a backup in the order of their last writes. The cluster gives them new
-    /// revisions. Returns what was written; after an error, the error and what was written until then.
+    /// revisions. Returns what was written; after an error, the error and what was written until
+    /// then.
     pub fn restore<R: Read>(
         &self,
         backup: &mut BackupReader<R>,

@@ -55,7 +55,8 @@ pub(crate) struct OtherCluster {
     pub prefixes: Vec<String>,
 }
 
-/// Returns the clusters in the order in which they are first named. The last override of a resource counts.
+/// Returns the clusters in the order in which they are first named. The last override of a resource
+/// counts.
 pub(crate) fn clusters(
     overrides: &[EtcdOverride],
     runtime_config: &[(String, bool)],
@@ -74,7 +75,8 @@ pub(crate) fn clusters(
     }
     for kind in built_in_kinds(runtime_config, features) {
         let group = kind.gvr.group.as_str();
-        // Both resources of Events share their objects, and have the place of those in the core group.
+        // Both resources of Events share their objects, and have the place of those in the core
+        // group.
         if *group != *kind.storage.gvk.group {
             continue;
         }

@@ -10,8 +10,8 @@ pub(crate) fn open_files_max() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Raises the soft limit of open files to the hard limit, and returns it. A program calls this once,
-/// before it starts a server.
+/// Raises the soft limit of open files to the hard limit, and returns it. A program calls this
+/// once, before it starts a server.
 pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -42,8 +42,8 @@ pub(crate) fn fingerprint(files: impl IntoIterator<Item = impl AsRef<Path>>) -> 
     files.into_iter().map(|file| of_file(file.as_ref())).collect()
 }
 
-/// Waits until files have another fingerprint than `last`, which is replaced. It is taken before the
-/// caller reads the files, so that the next call finds changes made meanwhile.
+/// Waits until files have another fingerprint than `last`, which is replaced. It is taken before
+/// the caller reads the files, so that the next call finds changes made meanwhile.
 pub(crate) async fn changed(
     last: &mut Fingerprint,
     interval: Duration,
@@ -59,8 +59,8 @@ pub(crate) async fn changed(
     }
 }
 
-/// Waits until a file has another text than `last`, which is replaced before the caller parses it, so
-/// that an invalid file is logged only once. `what` names the file in the log.
+/// Waits until a file has another text than `last`, which is replaced before the caller parses it,
+/// so that an invalid file is logged only once. `what` names the file in the log.
 pub(crate) async fn text_changed(path: &Path, last: &mut String, interval: Duration, what: &str) {
     loop {
         tokio::time::sleep(interval).await;

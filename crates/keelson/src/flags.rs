@@ -1,5 +1,5 @@
-//! Command line flags. Those that serve have the names and meanings of kube-apiserver's flags, and are
-//! read as it reads them (`pflag`); `groups` lists them with what they do here.
+//! Command line flags. Those that serve have the names and meanings of kube-apiserver's flags, and
+//! are read as it reads them (`pflag`); `groups` lists them with what they do here.
 
 mod cli;
 pub mod configure;

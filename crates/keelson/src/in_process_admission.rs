@@ -28,10 +28,11 @@ pub struct AdmissionRequest<'a, T> {
 }
 
 impl Builder {
-    /// Adds admission functions for a resource (group, version, plural name). `mutate` may change an
-    /// object that is created or updated. `validate` gets the object as it will be stored, or `None`
-    /// when it is deleted. An error refuses the request: 403 with its text. Both functions run after
-    /// the built-in plug-ins of their phase and before webhooks and policies. They must not block.
+    /// Adds admission functions for a resource (group, version, plural name). `mutate` may change
+    /// an object that is created or updated. `validate` gets the object as it will be stored, or
+    /// `None` when it is deleted. An error refuses the request: 403 with its text. Both functions
+    /// run after the built-in plug-ins of their phase and before webhooks and policies. They must
+    /// not block.
     ///
     /// ```
     /// # use serde_json::Value;

@@ -1,5 +1,5 @@
-//! How the server meets kubelets, for logs, streams and proxies ([`KubeletOptions`]), and the servers
-//! behind it.
+//! How the server meets kubelets, for logs, streams and proxies ([`KubeletOptions`]), and the
+//! servers behind it.
 
 use crate::files::{changed, fingerprint};
 use crate::start_error::StartError;
@@ -71,8 +71,8 @@ pub(crate) fn start_aggregator(
     reloading("proxy-client-certificate", paths, read, interval, loops)
 }
 
-/// Returns what `read` makes of files. A loop reads them again when they change, if there is any; files
-/// that cannot be read then leave the value as it is.
+/// Returns what `read` makes of files. A loop reads them again when they change, if there is any;
+/// files that cannot be read then leave the value as it is.
 fn reloading<T: Send + Sync + 'static>(
     name: &'static str,
     files: Vec<PathBuf>,

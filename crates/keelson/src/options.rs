@@ -158,7 +158,8 @@ pub struct NetworkOptions {
     pub service_ranges: Vec<String>,
     /// `--service-node-port-range`.
     pub node_ports: PortRange,
-    /// `--kubernetes-service-node-port`: the node port of the service `kubernetes`; `None`: it has none.
+    /// `--kubernetes-service-node-port`: the node port of the service `kubernetes`; `None`: it has
+    /// none.
     pub kubernetes_node_port: Option<u16>,
     /// `--advertise-address`.
     pub advertise: Option<IpAddr>,

@@ -1,4 +1,5 @@
-//! Keys and certificates: files given, pairs made and renewed, and what signs certificates and tokens.
+//! Keys and certificates: files given, pairs made and renewed, and what signs certificates and
+//! tokens.
 
 mod certificates;
 mod service_account_keys;

@@ -1,6 +1,6 @@
-//! The playground of the explorer: evaluates a CEL expression over an object that the page sends, with
-//! the libraries, limits and costs that new expressions of policies and rules have. It reads nothing
-//! of the cluster.
+//! The playground of the explorer: evaluates a CEL expression over an object that the page sends,
+//! with the libraries, limits and costs that new expressions of policies and rules have. It reads
+//! nothing of the cluster.
 
 use bytes::Bytes;
 use keelson_auth::long_work;
@@ -20,8 +20,8 @@ pub fn path() -> ExtraPath {
     })
 }
 
-/// Evaluates on a thread for long work. The answer has `value` and `type`, or `error`; and `cost` unless
-/// the expression does not compile.
+/// Evaluates on a thread for long work. The answer has `value` and `type`, or `error`; and `cost`
+/// unless the expression does not compile.
 pub async fn answer(user: Str, body: Bytes) -> Result<Value, Failure> {
     long_work::run_elsewhere(&user, move || evaluate(&body)).await?
 }

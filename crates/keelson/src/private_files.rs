@@ -28,8 +28,8 @@ impl FileError {
     }
 }
 
-/// Writes a file with mode 0600, atomically and durably. It never follows a symlink that an attacker
-/// planted: the temporary file has a random name, is created with O_EXCL and then renamed.
+/// Writes a file with mode 0600, atomically and durably. It never follows a symlink that an
+/// attacker planted: the temporary file has a random name, is created with O_EXCL and then renamed.
 pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     write_all(dir, &[(path.to_owned(), text)])

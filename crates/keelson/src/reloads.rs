@@ -12,8 +12,8 @@ use keelson_registry::Registry;
 use std::sync::Arc;
 
 impl Builder {
-    /// Starts the loops that reload `--authorization-config` and the keys of service account tokens,
-    /// and the loop that records which legacy tokens are used.
+    /// Starts the loops that reload `--authorization-config` and the keys of service account
+    /// tokens, and the loop that records which legacy tokens are used.
     pub(crate) fn start_reload_loops(
         &self,
         registry: &Arc<Registry>,

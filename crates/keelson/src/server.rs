@@ -82,8 +82,8 @@ struct Background {
     shutdown: watch::Receiver<bool>,
 }
 
-/// Gives objects to what the registry needs to open, and which reads them itself: ends this cycle before anything can
-/// ask for a token or a service.
+/// Gives objects to what the registry needs to open, and which reads them itself: ends this cycle
+/// before anything can ask for a token or a service.
 fn attach(
     registry: &Registry,
     account_tokens: &Arc<ServiceAccountTokens>,
@@ -193,8 +193,8 @@ impl Builder {
         Ok(Tokens { remote: self.remote_tokens(egress, loops)?, accounts })
     }
 
-    /// Starts the loops of the encryption. Returns its metrics, and the paths of the server for its keys
-    /// and for the simulation.
+    /// Starts the loops of the encryption. Returns its metrics, and the paths of the server for its
+    /// keys and for the simulation.
     fn start_encryption(
         &self,
         backend: &Backend,
@@ -243,8 +243,8 @@ impl Builder {
         Ok(recorders)
     }
 
-    /// Returns what connections to nodes, pods, services and servers behind this one need, and starts the
-    /// loop that watches over the latter.
+    /// Returns what connections to nodes, pods, services and servers behind this one need, and
+    /// starts the loop that watches over the latter.
     fn far_side(
         &self,
         registry: &Arc<Registry>,
@@ -279,8 +279,8 @@ impl Builder {
         });
     }
 
-    /// Returns `--advertise-address` or its default: the address that the server listens on, or else
-    /// the first IPv4 address of this host that is not a loopback address.
+    /// Returns `--advertise-address` or its default: the address that the server listens on, or
+    /// else the first IPv4 address of this host that is not a loopback address.
     fn advertise_address(&self, bind: IpAddr) -> IpAddr {
         if let Some(given) = self.network.advertise {
             return given;
@@ -385,7 +385,8 @@ impl Builder {
         }
     }
 
-    /// Starts the control loops. With a store that several servers share, only the leader runs them.
+    /// Starts the control loops. With a store that several servers share, only the leader runs
+    /// them.
     fn start_control_loops(
         &self,
         backend: &Backend,
@@ -515,7 +516,8 @@ impl Builder {
         })
     }
 
-    /// Starts the loops that every server runs whatever `--controllers` says, compaction among them.
+    /// Starts the loops that every server runs whatever `--controllers` says, compaction among
+    /// them.
     async fn start_maintenance(
         &self,
         backend: &Backend,
@@ -698,8 +700,8 @@ impl Keelson {
         KubeconfigRenewals { url: self.url.clone(), pki: self.pki.clone() }
     }
 
-    /// Waits until a component fails that cannot be restarted (the commit thread of the store, or the
-    /// feed of the cache). Returns its name and error. The caller should then stop the server.
+    /// Waits until a component fails that cannot be restarted (the commit thread of the store, or
+    /// the feed of the cache). Returns its name and error. The caller should then stop the server.
     pub async fn fatal_error(&self) -> String {
         let mut fatal_error = self.fatal_error.clone();
         match fatal_error.wait_for(Option::is_some).await {
@@ -709,8 +711,8 @@ impl Keelson {
         }
     }
 
-    /// Keeps serving for the delay of the shutdown while `/readyz` fails; then refuses new requests, waits for
-    /// those in flight, and closes the store.
+    /// Keeps serving for the delay of the shutdown while `/readyz` fails; then refuses new
+    /// requests, waits for those in flight, and closes the store.
     pub async fn stop(mut self) {
         self.listening.drain();
         if !self.shutdown_delay.is_zero() {

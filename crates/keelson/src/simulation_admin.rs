@@ -1,5 +1,5 @@
-//! The path `/keelson/simulation` of a server that simulates a cluster: what time it is there, and changing
-//! it.
+//! The path `/keelson/simulation` of a server that simulates a cluster: what time it is there, and
+//! changing it.
 
 use keelson_meta::time::GoDuration;
 use keelson_meta::{Failure, Map, Status, Value};
@@ -12,8 +12,9 @@ use std::time::Duration;
 pub const STATUS_PATH: &str = "/keelson/simulation";
 /// The path that changes the time: its parameters are `step`, a duration such as `36h`, and `rate`.
 pub const CLOCK_PATH: &str = "/keelson/simulation/clock";
-/// The path that registers what answers at a port of a pod: its parameters are `pod`, as `NAMESPACE/NAME`, `port`,
-/// and `to`, an address of the server's machine such as `127.0.0.1:8080`; without it, the port is removed.
+/// The path that registers what answers at a port of a pod: its parameters are `pod`, as
+/// `NAMESPACE/NAME`, `port`, and `to`, an address of the server's machine such as `127.0.0.1:8080`;
+/// without it, the port is removed.
 pub const PORTS_PATH: &str = "/keelson/simulation/ports";
 
 /// Returns the paths of the server.

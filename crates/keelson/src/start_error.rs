@@ -2,7 +2,8 @@
 
 use keelson_builtin::OpenError;
 
-/// The reason why a server did not start, in one line. It begins with the flag that is wrong, if any.
+/// The reason why a server did not start, in one line. It begins with the flag that is wrong, if
+/// any.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub(crate) String);

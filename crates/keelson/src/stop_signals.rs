@@ -1,6 +1,6 @@
-//! SIGINT and SIGTERM. The first one asks the server to stop; a second one, or a stop that takes too
-//! long, ends the process. A thread of its own waits for them: it works while all threads of the
-//! runtime are busy.
+//! SIGINT and SIGTERM. The first one asks the server to stop; a second one, or a stop that takes
+//! too long, ends the process. A thread of its own waits for them: it works while all threads of
+//! the runtime are busy.
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -23,7 +23,8 @@ impl StopSignal {
     }
 }
 
-/// Starts to listen for signals. After the first one the process has `stop_time_max` to end by itself.
+/// Starts to listen for signals. After the first one the process has `stop_time_max` to end by
+/// itself.
 pub fn listen(stop_time_max: Duration) -> Result<StopSignal> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("listen for signals")?;
     let (send, received) = channel();

@@ -42,8 +42,8 @@ struct SealError {
 }
 
 impl EncryptedValues {
-    /// Encrypts values whose keys begin with `prefix` in etcd. In the embedded store the prefix is that of
-    /// kube-apiserver, so that values can be moved to etcd.
+    /// Encrypts values whose keys begin with `prefix` in etcd. In the embedded store the prefix is
+    /// that of kube-apiserver, so that values can be moved to etcd.
     pub fn new(encryption: Arc<Encryption>, prefix: &str) -> EncryptedValues {
         EncryptedValues { encryption, resources: Arc::default(), prefix: prefix.into() }
     }

@@ -35,8 +35,8 @@ impl Loops {
         Loops { tasks: JoinSet::new(), health }
     }
 
-    /// Creates a set with the health check of the components that cannot be restarted. Their first failure
-    /// is received.
+    /// Creates a set with the health check of the components that cannot be restarted. Their first
+    /// failure is received.
     pub(crate) fn monitored(
         health: &Arc<Health>,
         registry: &Arc<Registry>,

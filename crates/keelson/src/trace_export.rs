@@ -1,5 +1,5 @@
-//! Sends ended spans to a collector: OTLP over gRPC, in batches as OpenTelemetry's batch processor makes
-//! them.
+//! Sends ended spans to a collector: OTLP over gRPC, in batches as OpenTelemetry's batch processor
+//! makes them.
 
 use crate::start_error::StartError;
 use crate::supervisor::Loops;

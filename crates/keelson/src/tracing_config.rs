@@ -31,8 +31,8 @@ static TYPES: LazyLock<Types> = LazyLock::new(|| {
 /// Where spans are sent, and how many traces are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingOptions {
-    /// The collector: `host:port`, `dns:///host:port`, `unix:///path` or `unix-abstract:name`. OTLP over
-    /// gRPC without TLS.
+    /// The collector: `host:port`, `dns:///host:port`, `unix:///path` or `unix-abstract:name`. OTLP
+    /// over gRPC without TLS.
     pub endpoint: String,
     /// How many of a million traces are recorded, beside those that privileged callers record.
     pub samples_per_million: u32,

@@ -1,7 +1,9 @@
-//! [`Validator`]: what a server would say to manifests, without a server: no network, no control loops, no files.
+//! [`Validator`]: what a server would say to manifests, without a server: no network, no control
+//! loops, no files.
 //!
-//! The manifests are created as dry runs in a registry in memory, by the steps that each request takes, so there is no
-//! second implementation of any rule. What others depend on (namespaces, definitions, policies, ...) is stored first.
+//! The manifests are created as dry runs in a registry in memory, by the steps that each request
+//! takes, so there is no second implementation of any rule. What others depend on (namespaces,
+//! definitions, policies, ...) is stored first.
 
 mod order;
 
@@ -95,9 +97,9 @@ impl Validator {
         Ok(Validator { registry, user, namespace })
     }
 
-    /// Returns the verdict on each object, in their order, as if each were created in a cluster that has the
-    /// namespaces that they use and all objects on which others depend, whatever the order. Those on which others
-    /// depend must be valid themselves to count.
+    /// Returns the verdict on each object, in their order, as if each were created in a cluster
+    /// that has the namespaces that they use and all objects on which others depend, whatever the
+    /// order. Those on which others depend must be valid themselves to count.
     pub async fn validate(&self, given: &[ValidatorInput<'_>]) -> Vec<Verdict> {
         self.prepare(given).await;
         let mut verdicts = Vec::with_capacity(given.len());
@@ -114,7 +116,8 @@ impl Validator {
         verdicts
     }
 
-    /// Stores what others depend on. What cannot be stored is not there for them; its own verdict tells why.
+    /// Stores what others depend on. What cannot be stored is not there for them; its own verdict
+    /// tells why.
     async fn prepare(&self, given: &[ValidatorInput<'_>]) {
         self.store_namespaces(given).await;
         let parameters = order::parameter_kinds(given);
@@ -136,8 +139,8 @@ impl Validator {
         self.serve_definitions().await;
     }
 
-    /// Stores the namespaces, those that are given and those that are only named, with what a control loop makes
-    /// in each.
+    /// Stores the namespaces, those that are given and those that are only named, with what a
+    /// control loop makes in each.
     async fn store_namespaces(&self, given: &[ValidatorInput<'_>]) {
         let mut names: BTreeSet<Str> =
             BTreeSet::from([self.namespace.clone(), NAMESPACE_DEFAULT.into()]);

@@ -1,5 +1,6 @@
-//! Validates a new Pod of 2 KB many times, to count instructions: `validate ROUNDS` under callgrind. The difference of
-//! two runs with different rounds is the cost of one round. The Pod is decoded and defaulted once, before the rounds.
+//! Validates a new Pod of 2 KB many times, to count instructions: `validate ROUNDS` under
+//! callgrind. The difference of two runs with different rounds is the cost of one round. The Pod is
+//! decoded and defaulted once, before the rounds.
 
 use keelson_meta::{Features, GroupVersionKind};
 use keelson_schema::catalogue::Catalogue;

@@ -1,4 +1,5 @@
-//! The kinds of `apiregistration.k8s.io`: APIServices, the group versions that this server or an aggregated one serves.
+//! The kinds of `apiregistration.k8s.io`: APIServices, the group versions that this server or an
+//! aggregated one serves.
 
 use super::check::{Field, child, default};
 use crate::row::Row;
@@ -23,7 +24,8 @@ const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1000;
 const STATUSES: &[&str] = &["True", "False", "Unknown"];
 
-/// The APIServices of this server's own group versions: group, version, priority of the group and of the version.
+/// The APIServices of this server's own group versions: group, version, priority of the group and
+/// of the version.
 pub const PRIORITIES: &[(&str, &str, i64, i64)] = &[
     ("", "v1", 18000, 1),
     ("admissionregistration.k8s.io", "v1", 16700, 15),
@@ -68,7 +70,8 @@ pub const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
 /// The aggregator's own group comes before all others.
 const AGGREGATOR: (&str, i64) = ("apiregistration.k8s.io", 20_001);
 
-/// Returns the priorities of a group version that this server serves itself: of the group and of the version.
+/// Returns the priorities of a group version that this server serves itself: of the group and of
+/// the version.
 pub fn priorities(group: &str, version: &str) -> (i64, i64) {
     if group == AGGREGATOR.0 {
         return (AGGREGATOR.1, 0);
@@ -129,8 +132,8 @@ pub fn local() -> Available {
     Available { is_available: true, reason: "Local", message }
 }
 
-/// Sets the condition `Available`. `lastTransitionTime` changes only with the status. Returns whether the condition
-/// changed.
+/// Sets the condition `Available`. `lastTransitionTime` changes only with the status. Returns
+/// whether the condition changed.
 pub fn set_available(service: &mut Object, now: &str, wanted: &Available) -> bool {
     let status = if wanted.is_available { "True" } else { "False" };
     let conditions = service.object_mut("status").entry_or("conditions", || Value::Array(vec![]));

@@ -1,5 +1,5 @@
-//! The kinds of `apiextensions.k8s.io`: CustomResourceDefinitions. Their rules are in `definitions`, those for the
-//! expressions in them in `expressions`.
+//! The kinds of `apiextensions.k8s.io`: CustomResourceDefinitions. Their rules are in
+//! `definitions`, those for the expressions in them in `expressions`.
 
 use crate::definitions::definition;
 use crate::expressions::validate_definition;

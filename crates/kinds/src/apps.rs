@@ -19,7 +19,8 @@ const GATED_STATEFUL_SET: &[GatedField] = &[gate(
 const GATED_REPLICAS: &[GatedField] =
     &[gate(Feature::DeploymentReplicaSetTerminatingReplicas, &[&["terminatingReplicas"]])];
 
-/// The object of a bookmark is an empty one of upstream's internal type, whose replicas are a number.
+/// The object of a bookmark is an empty one of upstream's internal type, whose replicas are a
+/// number.
 fn no_replicas(obj: &mut Object) {
     obj.object_mut("spec").insert("replicas", 0);
 }

@@ -316,7 +316,8 @@ fn completions(spec: &Field<'_, '_>, stored: &Field<'_, '_>, errors: &mut ErrorL
     }
 }
 
-/// Validates changes of the template. A suspended job that never started may change its scheduling directives.
+/// Validates changes of the template. A suspended job that never started may change its scheduling
+/// directives.
 fn template_update(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
     let at = spec.field("template");
     let before = Field::of(old, "spec");

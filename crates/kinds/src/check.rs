@@ -1,5 +1,5 @@
-//! [`Field`]: a value with its path, and the checks that all kinds share. A check appends errors to a list, so the
-//! order of errors is the order of the checks.
+//! [`Field`]: a value with its path, and the checks that all kinds share. A check appends errors to
+//! a list, so the order of errors is the order of the checks.
 
 use crate::equality;
 use crate::equality::equal_or_empty;
@@ -124,7 +124,8 @@ impl<'v, 'p> Field<'v, 'p> {
         errors.push_with(|| FieldError::invalid(&self.path, shown, detail));
     }
 
-    /// Adds the error `Invalid value` for a label selector, which is shown without empty lists and maps.
+    /// Adds the error `Invalid value` for a label selector, which is shown without empty lists and
+    /// maps.
     pub fn invalid_selector(&self, errors: &mut ErrorList, detail: &str) {
         errors.push_with(|| FieldError::invalid(&self.path, shown_selector(self.value), detail));
     }
@@ -300,7 +301,8 @@ pub(super) enum Go {
 /// The fields of an internal struct by their Go names, in order.
 pub(super) type GoMembers = &'static [(&'static str, Go)];
 
-/// Converts a value to the form in which error messages show an internal struct: with all fields, by their Go names.
+/// Converts a value to the form in which error messages show an internal struct: with all fields,
+/// by their Go names.
 pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
     let Some(given) = value.as_object() else { return Value::Null };
     let mut shown = Map::new();
@@ -326,7 +328,8 @@ pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
     Value::Object(shown)
 }
 
-/// Converts a label selector to the form in which error messages show it: members in Go's order, none empty.
+/// Converts a label selector to the form in which error messages show it: members in Go's order,
+/// none empty.
 fn shown_selector(selector: &Value) -> Value {
     let mut shown = Map::new();
     let labels = selector.get("matchLabels").filter(|labels| !labels.is_empty());

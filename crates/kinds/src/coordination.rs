@@ -123,7 +123,8 @@ fn validate_candidate(new: &Object) -> ErrorList {
     errors
 }
 
-/// Parses a semantic version into its numbers and whether it is a release; pre-releases sort before it.
+/// Parses a semantic version into its numbers and whether it is a release; pre-releases sort before
+/// it.
 fn version(text: &str) -> Option<([u64; 3], bool)> {
     let (text, build) =
         text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));

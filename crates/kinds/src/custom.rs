@@ -3,7 +3,8 @@
 use crate::strategy::{Generation, StatusMetadata, Strategy};
 use keelson_meta::{Object, Str};
 
-/// Returns the strategy of a custom resource. `has_status`: whether a version has the `status` subresource.
+/// Returns the strategy of a custom resource. `has_status`: whether a version has the `status`
+/// subresource.
 pub fn strategy(has_status: bool) -> Strategy {
     Strategy {
         generation: Generation::OnChange { status_counts: !has_status },

@@ -169,7 +169,8 @@ fn terminate(definition: &mut Object, now: &str) {
     set_condition(definition, "Terminating", true, "InstanceDeletionPending", why, now);
 }
 
-/// Sets a condition of a definition. Returns whether it changed. `lastTransitionTime` changes only with the status.
+/// Sets a condition of a definition. Returns whether it changed. `lastTransitionTime` changes only
+/// with the status.
 pub fn set_condition(
     definition: &mut Object,
     kind: &'static str,
@@ -224,8 +225,8 @@ pub fn has_condition(definition: &Object, kind: &str) -> bool {
     })
 }
 
-/// Returns the schemas of a definition, each with the index of its version and its path in error messages. Upstream
-/// reports a schema that all versions share once, as a top-level field.
+/// Returns the schemas of a definition, each with the index of its version and its path in error
+/// messages. Upstream reports a schema that all versions share once, as a top-level field.
 pub fn schemas(definition: &Object) -> Vec<(usize, &Map, String)> {
     let versions = definition.array_at(&["spec", "versions"]);
     let is_common = validate::is_common(versions, "schema");

@@ -1,4 +1,5 @@
-//! Marks objects that are not removed at once: the grace period, and the finalizers of a propagation policy.
+//! Marks objects that are not removed at once: the grace period, and the finalizers of a
+//! propagation policy.
 
 use crate::strategy::{GarbageCollection, GracePeriod, Propagation};
 use keelson_meta::time::{GoDuration, Timestamp};

@@ -1,5 +1,5 @@
-//! The kinds of `resource.k8s.io`: DeviceClasses, ResourceClaims, ResourceClaimTemplates, ResourceSlices,
-//! DeviceTaintRules and ResourcePoolStatusRequests.
+//! The kinds of `resource.k8s.io`: DeviceClasses, ResourceClaims, ResourceClaimTemplates,
+//! ResourceSlices, DeviceTaintRules and ResourcePoolStatusRequests.
 
 mod allocation;
 mod requests;

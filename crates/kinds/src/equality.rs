@@ -1,5 +1,6 @@
-//! Compares two versions of an object as Go compares the decoded structs: an absent list or map equals an empty one,
-//! an absent scalar that is not a pointer equals zero, and a pointer to an empty struct differs from nil.
+//! Compares two versions of an object as Go compares the decoded structs: an absent list or map
+//! equals an empty one, an absent scalar that is not a pointer equals zero, and a pointer to an
+//! empty struct differs from nil.
 
 use keelson_meta::{Map, Object, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -42,7 +43,8 @@ pub(crate) fn equal_spec_strictly(schema: &Schema, new: &Object, old: &Object) -
     equal_top_level_fields(schema, Empty::DiffersFromAbsent, new, old)
 }
 
-/// Returns whether two values of a named type are equal. Unchanged values, as in most writes, cost one comparison.
+/// Returns whether two values of a named type are equal. Unchanged values, as in most writes, cost
+/// one comparison.
 pub(crate) fn equal(of: &str, one: &Value, other: &Value) -> bool {
     if one == other {
         return true;
@@ -164,8 +166,8 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Returns whether two versions of an object are equal except for metadata. Empty lists and maps differ from absent
-/// ones. `status_counts` is set where `status` is not a subresource.
+/// Returns whether two versions of an object are equal except for metadata. Empty lists and maps
+/// differ from absent ones. `status_counts` is set where `status` is not a subresource.
 pub(crate) fn equal_except_metadata(one: &Object, other: &Object, status_counts: bool) -> bool {
     let is_compared = |key: &str| match key {
         "metadata" | "kind" | "apiVersion" => false,
@@ -178,8 +180,8 @@ pub(crate) fn equal_except_metadata(one: &Object, other: &Object, status_counts:
         && other.root.iter().all(|(key, value)| has_same(one, key, value))
 }
 
-/// Returns whether two values are equal when an absent list, map or struct equals an empty one. Go writes unset structs,
-/// which would otherwise count as a change when a client omits them.
+/// Returns whether two values are equal when an absent list, map or struct equals an empty one. Go
+/// writes unset structs, which would otherwise count as a change when a client omits them.
 pub(crate) fn equal_or_empty(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => equal_or_empty_maps(a, b),
@@ -191,8 +193,8 @@ pub(crate) fn equal_or_empty(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Returns [`equal_or_empty`] for the members of two maps. Compares shared members once: comparing them from both sides
-/// would double the cost at every level.
+/// Returns [`equal_or_empty`] for the members of two maps. Compares shared members once: comparing
+/// them from both sides would double the cost at every level.
 pub(crate) fn equal_or_empty_maps(one: &Map, other: &Map) -> bool {
     one.iter().all(|(key, value)| equal_or_empty(value, other.get(key).unwrap_or(&Value::Null)))
         && other.iter().all(|(key, value)| one.contains_key(key) || is_deeply_empty(value))

@@ -1,5 +1,5 @@
-//! Events of the core group and of `events.k8s.io`, which are stored in one form. Only the latter is validated
-//! strictly.
+//! Events of the core group and of `events.k8s.io`, which are stored in one form. Only the latter
+//! is validated strictly.
 
 use super::check::Field;
 use crate::row::Row;
@@ -53,7 +53,8 @@ pub(crate) const FIELDS: &[SelectableField] = &[
     SelectableField::new("type", &[&["type"]]),
 ];
 
-/// Events of both groups are the same stored objects, with all fields; selectors know those of a group.
+/// Events of both groups are the same stored objects, with all fields; selectors know those of a
+/// group.
 pub(crate) const NOT_OF_CORE: &[&str] = &["regarding.", "reportingController"];
 const NOT_OF_NEW: &[&str] = &["involvedObject.", "reportingComponent", "source"];
 

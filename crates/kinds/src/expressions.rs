@@ -1,5 +1,5 @@
-//! CEL validation rules of custom resources (`x-kubernetes-validations`, apiextensions `pkg/apiserver/schema/cel`),
-//! compiled against the types of the structural schema.
+//! CEL validation rules of custom resources (`x-kubernetes-validations`, apiextensions
+//! `pkg/apiserver/schema/cel`), compiled against the types of the structural schema.
 
 mod declare;
 mod validate;
@@ -52,7 +52,8 @@ struct Rule {
     program: Result<Compiled, String>,
 }
 
-/// The remaining CEL cost of the rules of an object. `None`: it is used up, and no further rule runs.
+/// The remaining CEL cost of the rules of an object. `None`: it is used up, and no further rule
+/// runs.
 struct Budget(Option<u64>);
 
 impl Budget {
@@ -79,7 +80,8 @@ impl ObjectRules {
         Tree::read(schema, &decl_type, 0).map(ObjectRules)
     }
 
-    /// Runs the rules on an object and appends their errors. `old` is the stored object of an update.
+    /// Runs the rules on an object and appends their errors. `old` is the stored object of an
+    /// update.
     pub fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
         if errors.iter().any(is_blocking) {
             let why = "some validation rules were not checked because the object was invalid; correct \
@@ -94,7 +96,8 @@ impl ObjectRules {
     }
 }
 
-/// Returns whether an error of the schema makes rules pointless, because they would fail for the same reason.
+/// Returns whether an error of the schema makes rules pointless, because they would fail for the
+/// same reason.
 fn is_blocking(error: &FieldError) -> bool {
     use keelson_meta::ErrorType::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
     matches!(error.error_type, NotSupported | Required | TooLong | TooMany | TypeInvalid)
@@ -238,7 +241,8 @@ impl Rule {
         path: &Path<'_>,
         budget: &mut Budget,
     ) -> Option<FieldError> {
-        // Skip transition rules without an old value, and other rules on unchanged values (ratcheting).
+        // Skip transition rules without an old value, and other rules on unchanged values
+        // (ratcheting).
         let is_skipped = match (self.uses_old, old) {
             (true, None) => !self.optional_old,
             (false, Some(old)) => old == value,
@@ -302,7 +306,8 @@ impl Rule {
         Err(format!("{error} evaluating rule: {rule}"))
     }
 
-    /// Returns the message of a violated rule; an error when its message expression exceeds the cost.
+    /// Returns the message of a violated rule; an error when its message expression exceeds the
+    /// cost.
     fn message(
         &self,
         variables: &[Option<Val<'_>>],

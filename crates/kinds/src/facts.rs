@@ -1,11 +1,11 @@
-//! Facts about single built-in resources that OpenAPI does not have: what their rows say of storage and deprecation, and
-//! the versions from which tables are printed.
+//! Facts about single built-in resources that OpenAPI does not have: what their rows say of storage
+//! and deprecation, and the versions from which tables are printed.
 
 use crate::built_in::row;
 use keelson_meta::{GroupVersionKind, Object, Str, Value};
 
-/// Returns the warning for every request to a deprecated version (apiserver `endpoints/deprecation`). `kind` is the
-/// kind of the resource.
+/// Returns the warning for every request to a deprecated version (apiserver
+/// `endpoints/deprecation`). `kind` is the kind of the resource.
 pub fn deprecation(group: &str, version: &str, resource: &str, kind: &str) -> Option<Str> {
     let row = row(group, resource)?;
     let found = row.deprecations.iter().find(|deprecation| deprecation.version == version)?;
@@ -20,7 +20,8 @@ pub fn deprecation(group: &str, version: &str, resource: &str, kind: &str) -> Op
     Some(text.into())
 }
 
-/// Returns the older versions in which the body of a subresource of this kind may be, with the same fields.
+/// Returns the older versions in which the body of a subresource of this kind may be, with the same
+/// fields.
 #[must_use]
 pub fn older_body_versions(kind: &GroupVersionKind) -> &'static [&'static str] {
     match (kind.group.as_str(), kind.kind.as_str()) {
@@ -35,23 +36,27 @@ pub fn storage_prefix<'a>(group: &str, resource: &'a str) -> &'a str {
     if prefix.is_empty() { resource } else { prefix }
 }
 
-/// Returns the kind of another group as which a resource is stored. Only Events share their objects.
+/// Returns the kind of another group as which a resource is stored. Only Events share their
+/// objects.
 pub fn shared_storage_kind(group: &str, resource: &str) -> Option<GroupVersionKind> {
     let (group, version, kind) = row(group, resource)?.stored_as?;
     Some(GroupVersionKind::new(group, version, kind))
 }
 
-/// Returns the version in which kube-apiserver stores a resource, if it is not the first of its group.
+/// Returns the version in which kube-apiserver stores a resource, if it is not the first of its
+/// group.
 pub fn stored_version(group: &str, resource: &str) -> Option<&'static str> {
     row(group, resource)?.stored_version
 }
 
-/// Returns whether tables of a version are printed from the newest version: upstream prints the internal type.
+/// Returns whether tables of a version are printed from the newest version: upstream prints the
+/// internal type.
 pub fn has_printed_form(gvk: &GroupVersionKind) -> bool {
     gvk.group == "autoscaling" && gvk.version == "v1" && gvk.kind == "HorizontalPodAutoscaler"
 }
 
-/// Converts an object that is not stored to the version from which its table is printed, if [`has_printed_form`].
+/// Converts an object that is not stored to the version from which its table is printed, if
+/// [`has_printed_form`].
 pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
     has_printed_form(gvk).then(|| {
         let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
@@ -59,7 +64,8 @@ pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
     })
 }
 
-/// Annotations that conversion to a version adds. Upstream prints tables from the internal type, which has none.
+/// Annotations that conversion to a version adds. Upstream prints tables from the internal type,
+/// which has none.
 const CONVERTED_ANNOTATIONS: &[(&str, &str, &str)] = &[
     ("apps/v1", "DaemonSet", "deprecated.daemonset.template.generation"),
     ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/metrics"),

@@ -123,7 +123,8 @@ fn group(name: &'static str) -> Value {
     value!({"kind": "Group", "group": {"name": name}})
 }
 
-/// Checks that the mandatory priority levels have their fixed spec, except for the shares of `exempt`.
+/// Checks that the mandatory priority levels have their fixed spec, except for the shares of
+/// `exempt`.
 pub(super) fn validate_fixed_level(level: &Object, errors: &mut ErrorList) {
     let spec = Field::of(level, "spec");
     let mut given = spec.value.as_object().cloned().unwrap_or_default();

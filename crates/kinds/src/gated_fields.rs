@@ -1,5 +1,5 @@
-//! Fields behind feature gates. While its gate is off, a field is dropped from writes unless the stored object
-//! already uses it.
+//! Fields behind feature gates. While its gate is off, a field is dropped from writes unless the
+//! stored object already uses it.
 
 use crate::gates;
 use keelson_meta::{Feature, Map, Object, Value};

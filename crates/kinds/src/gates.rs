@@ -1,9 +1,10 @@
-//! What flags of the server change in the rules of kinds: the feature gates, and whether containers may be
-//! privileged.
+//! What flags of the server change in the rules of kinds: the feature gates, and whether containers
+//! may be privileged.
 //!
-//! About twenty of several hundred rules check a gate, most of them deep inside a pod, so the gates are not passed as
-//! an argument. [`Strategy`](crate::Strategy) sets them for one call ([`within`]) on its thread. Rules neither wait
-//! nor start threads, so the result depends only on the strategy and its arguments.
+//! About twenty of several hundred rules check a gate, most of them deep inside a pod, so the gates
+//! are not passed as an argument. [`Strategy`](crate::Strategy) sets them for one call ([`within`])
+//! on its thread. Rules neither wait nor start threads, so the result depends only on the strategy
+//! and its arguments.
 
 use keelson_meta::{Feature, Features};
 use std::cell::Cell;

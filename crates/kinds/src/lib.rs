@@ -1,5 +1,6 @@
-//! The rules of built-in kinds that schemas cannot express: defaults that depend on other fields, server-owned fields,
-//! validation, warnings, and conversion between versions. [`strategy`] returns the rules of a resource.
+//! The rules of built-in kinds that schemas cannot express: defaults that depend on other fields,
+//! server-owned fields, validation, warnings, and conversion between versions. [`strategy`] returns
+//! the rules of a resource.
 //!
 //! Pure functions: no IO, no clock, no async; equal inputs give equal outputs.
 

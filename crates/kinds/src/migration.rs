@@ -1,4 +1,5 @@
-//! The kinds of `storagemigration.k8s.io`: StorageVersionMigrations (feature gate `StorageVersionMigrator`).
+//! The kinds of `storagemigration.k8s.io`: StorageVersionMigrations (feature gate
+//! `StorageVersionMigrator`).
 
 use crate::check::Field;
 use crate::conditions;

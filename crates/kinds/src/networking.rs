@@ -114,7 +114,8 @@ pub(super) const fn service_range(base: Strategy) -> Strategy {
     }
 }
 
-/// Validates a change of the CIDRs: a single-stack ServiceCIDR may only get one of the other family.
+/// Validates a change of the CIDRs: a single-stack ServiceCIDR may only get one of the other
+/// family.
 fn validate_range_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };

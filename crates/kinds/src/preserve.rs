@@ -3,8 +3,8 @@
 use crate::strategy::StatusMetadata;
 use keelson_meta::{Object, Value};
 
-/// Restores the metadata that the server set at creation, whether or not the client sent it. A uid or deletion that the
-/// client did send stays, for validation to reject.
+/// Restores the metadata that the server set at creation, whether or not the client sent it. A uid
+/// or deletion that the client did send stays, for validation to reject.
 pub fn identity(new: &mut Object, old: &Object) {
     let has = |obj: &Object, name: &str| obj.metadata().is_some_and(|m| m.contains_key(name));
     let always = |new: &Object, name: &str| match name {

@@ -1,4 +1,5 @@
-//! [`Row`]: what is known of a built-in resource besides its schema. Each API group has its rows in its own module.
+//! [`Row`]: what is known of a built-in resource besides its schema. Each API group has its rows in
+//! its own module.
 
 use crate::strategy::Strategy;
 
@@ -9,11 +10,11 @@ pub(crate) struct Row {
     pub resource: &'static str,
     /// The rules of its objects, and what the verbs must know of it.
     pub strategy: Strategy,
-    /// The storage prefix below `/registry/`; empty: the name of the resource. It is that of kube-apiserver, so that
-    /// data can be migrated in both directions.
+    /// The storage prefix below `/registry/`; empty: the name of the resource. It is that of
+    /// kube-apiserver, so that data can be migrated in both directions.
     pub storage_prefix: &'static str,
-    /// The version in which kube-apiserver stores it, if it is not the first of the group: the previous release must
-    /// be able to read what this one writes.
+    /// The version in which kube-apiserver stores it, if it is not the first of the group: the
+    /// previous release must be able to read what this one writes.
     pub stored_version: Option<&'static str>,
     /// Group, version and kind as which it is stored, if they are those of another group.
     pub stored_as: Option<(&'static str, &'static str, &'static str)>,

@@ -153,7 +153,8 @@ impl ScalePaths {
 
 const MAX_REPLICAS: i64 = i32::MAX as i64;
 
-/// Returns the value at a path; an error when a value along it is not an object (`unstructured.NestedFieldNoCopy`).
+/// Returns the value at a path; an error when a value along it is not an object
+/// (`unstructured.NestedFieldNoCopy`).
 fn nested<'v>(obj: &'v Object, path: &[Str]) -> Result<Option<&'v Value>, String> {
     let Some((first, rest)) = path.split_first() else { return Ok(None) };
     let Some(mut value) = obj.get(first) else { return Ok(None) };

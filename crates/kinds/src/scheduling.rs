@@ -1,4 +1,5 @@
-//! The kinds of `scheduling.k8s.io`: PriorityClasses, and PodGroups and Workloads (feature gate `GenericWorkload`).
+//! The kinds of `scheduling.k8s.io`: PriorityClasses, and PodGroups and Workloads (feature gate
+//! `GenericWorkload`).
 
 mod priority_class;
 

@@ -1,5 +1,6 @@
-//! [`Strategy`]: the rules of a kind that its schema cannot express, as data and small functions. Like upstream's
-//! `rest.RESTCreateStrategy` and `rest.RESTUpdateStrategy`. Strategies do no IO and know nothing of HTTP.
+//! [`Strategy`]: the rules of a kind that its schema cannot express, as data and small functions.
+//! Like upstream's `rest.RESTCreateStrategy` and `rest.RESTUpdateStrategy`. Strategies do no IO and
+//! know nothing of HTTP.
 
 use crate::equality;
 use crate::gated_fields::{self, GatedFields};
@@ -46,7 +47,8 @@ pub enum StatusMetadata {
     KeepOwners,
     /// Neither labels, annotations, finalizers nor owner references.
     KeepUserFields,
-    /// What [`StatusMetadata::KeepUserFields`] allows, except the generation, the link and the deletion.
+    /// What [`StatusMetadata::KeepUserFields`] allows, except the generation, the link and the
+    /// deletion.
     Keep,
     /// Only `managedFields`.
     KeepAll,
@@ -83,7 +85,8 @@ pub enum ResetFields {
     /// The main resource resets `status`, the status subresource everything else.
     #[default]
     Standard,
-    /// The spec is immutable. `approval` resets all but the conditions, `status` all but the certificate.
+    /// The spec is immutable. `approval` resets all but the conditions, `status` all but the
+    /// certificate.
     CertificateApproval,
     /// As standard, and the other subresources reset `status`, too.
     StatusEverywhere,
@@ -101,8 +104,8 @@ pub enum GarbageCollection {
     Unsupported,
 }
 
-/// One step of validation. A kind lists its steps in upstream's order. Some kinds validate metadata twice or not at
-/// all, which shows in the errors.
+/// One step of validation. A kind lists its steps in upstream's order. Some kinds validate metadata
+/// twice or not at all, which shows in the errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The metadata, as of a new object.
@@ -162,9 +165,11 @@ pub struct Strategy {
     pub status_metadata: StatusMetadata,
     /// The fields that a write resets, so that no field manager owns them through it.
     pub reset_fields: ResetFields,
-    /// Whether a deleted object stays, terminating, until its content is deleted, as a Namespace does.
+    /// Whether a deleted object stays, terminating, until its content is deleted, as a Namespace
+    /// does.
     pub has_content: bool,
-    /// Whether a deletion compares its preconditions before it reaches the store, with messages of its own.
+    /// Whether a deletion compares its preconditions before it reaches the store, with messages of
+    /// its own.
     pub early_preconditions: bool,
     /// Sets defaults that depend on other fields.
     pub default: fn(&mut Object),
@@ -186,7 +191,8 @@ pub struct Strategy {
     pub validate: Validate,
     /// Rules of a new object that depend on the labels of its namespace. Their errors come first.
     pub validate_in_namespace: Option<ValidateInNamespace>,
-    /// Rules of a status that depend on the labels of its namespace. Their errors come before those of the kind.
+    /// Rules of a status that depend on the labels of its namespace. Their errors come before those
+    /// of the kind.
     pub validate_status_in_namespace: Option<ValidateStatusInNamespace>,
     /// Rules about the changes in an update that are not part of [`Strategy::validate`].
     pub validate_change: Validate,
@@ -204,7 +210,8 @@ pub struct Strategy {
     pub standard_finalizers: bool,
     /// The rules of subresources, other than `status`, that write a part of the object.
     pub subresources: &'static [SubresourceStrategy],
-    /// Returns whether something besides `metadata.finalizers` delays the deletion, such as `spec.finalizers`.
+    /// Returns whether something besides `metadata.finalizers` delays the deletion, such as
+    /// `spec.finalizers`.
     pub is_deletion_blocked: fn(&Object) -> bool,
     /// Returns warnings about an object as the client sent it, whether or not it is valid.
     pub prepare_warnings: fn(&Object) -> Vec<Str>,
@@ -225,13 +232,15 @@ pub struct Strategy {
     /// Whether a new object without labels gets those of its pod template, including those that
     /// [`Strategy::prepare_create`] adds to the template.
     pub labels_from_template: bool,
-    /// Whether field managers are computed from the object after a conversion to the storage version and back.
+    /// Whether field managers are computed from the object after a conversion to the storage
+    /// version and back.
     pub manages_converted_fields: bool,
     /// Whether a field is stored as the text that the client sent (`runtime.RawExtension`).
     pub has_raw_extension: bool,
     /// The selectable fields.
     pub fields: &'static [SelectableField],
-    /// Those of `fields` and of the metadata that selectors do not know; a final dot stands for all below.
+    /// Those of `fields` and of the metadata that selectors do not know; a final dot stands for all
+    /// below.
     pub not_selectable: &'static [&'static str],
     /// Makes the error for an unknown field; `None`: one of the common errors.
     pub selector_error: Option<fn(&str) -> String>,
@@ -366,7 +375,8 @@ impl Strategy {
         gates::within(self.gates(), || (self.warnings)(new, old))
     }
 
-    /// Runs the validation steps of a write in order. `rules` are those of the written resource or subresource.
+    /// Runs the validation steps of a write in order. `rules` are those of the written resource or
+    /// subresource.
     pub fn check(
         &self,
         checks: &[Check],

@@ -1,4 +1,5 @@
-//! Recognizes built-in types that a schema embeds, such as PodSpec: their fields are not the author's.
+//! Recognizes built-in types that a schema embeds, such as PodSpec: their fields are not the
+//! author's.
 
 use keelson_schema::catalogue::Catalogue;
 use std::collections::HashMap;
@@ -8,10 +9,12 @@ use std::sync::LazyLock;
 const WHOLE_FIELDS_MIN: usize = 3;
 /// Fields that a schema must have to be recognized by a part of a type's fields.
 const PART_FIELDS_MIN: usize = 4;
-/// The share of a type's fields in percent that such a part must be: older and trimmed versions of a type have fewer.
+/// The share of a type's fields in percent that such a part must be: older and trimmed versions of
+/// a type have fewer.
 const PART_PERCENT_MIN: usize = 60;
 
-/// The fields of LabelSelector, which has too few to be recognized otherwise, and which no other type has.
+/// The fields of LabelSelector, which has too few to be recognized otherwise, and which no other
+/// type has.
 const LABEL_SELECTOR: [&str; 2] = ["matchExpressions", "matchLabels"];
 
 /// The types of the catalogue, by the names of their fields.

@@ -70,7 +70,8 @@ pub struct Finding {
     pub rule: &'static Rule,
     /// The place in the definition: `spec.versions[0].schema.openAPIV3Schema.properties[spec]`.
     pub path: String,
-    /// The field of the defined objects: `spec.items[*].name`; empty if the finding is not about one.
+    /// The field of the defined objects: `spec.items[*].name`; empty if the finding is not about
+    /// one.
     pub field: String,
     /// What is wrong.
     pub message: String,

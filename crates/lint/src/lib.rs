@@ -1,9 +1,9 @@
-//! Finds what in a CustomResourceDefinition breaks the conventions of the Kubernetes API, and what the API server
-//! would refuse of it: a definition in, findings out. No IO, no clock.
+//! Finds what in a CustomResourceDefinition breaks the conventions of the Kubernetes API, and what
+//! the API server would refuse of it: a definition in, findings out. No IO, no clock.
 //!
-//! The conventions are those of the Kubernetes project's documents `api-conventions.md` (cited as "API conventions")
-//! and `api_changes.md` ("API changes"), with the severity of their words: MUST is an error, SHOULD a warning, and
-//! everything else advice.
+//! The conventions are those of the Kubernetes project's documents `api-conventions.md` (cited as
+//! "API conventions") and `api_changes.md` ("API changes"), with the severity of their words: MUST
+//! is an error, SHOULD a warning, and everything else advice.
 
 mod builtin_types;
 mod definition;
@@ -24,11 +24,12 @@ pub const KIND: &str = "CustomResourceDefinition";
 /// The group of the kind.
 pub const GROUP: &str = "apiextensions.k8s.io";
 
-/// Returns the findings of a definition, in the order of its fields. `definition` is the object as its file has it,
-/// before any default.
+/// Returns the findings of a definition, in the order of its fields. `definition` is the object as
+/// its file has it, before any default.
 ///
-/// The same finding in several versions is reported once, for the storage version if it has it, and so is the same
-/// finding in several places where the same schema stands: [`Finding::also_in`] and [`Finding::repeats`].
+/// The same finding in several versions is reported once, for the storage version if it has it, and
+/// so is the same finding in several places where the same schema stands: [`Finding::also_in`] and
+/// [`Finding::repeats`].
 pub fn lint(definition: &Value) -> Vec<Finding> {
     let definition = Definition::read(definition);
     if !rules::is_served_version(&definition) {
@@ -60,7 +61,8 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
     RULES.iter().copied().find(|rule| rule.id == id)
 }
 
-/// Merges findings that are one: the same in several versions, or in several places with the same schema.
+/// Merges findings that are one: the same in several versions, or in several places with the same
+/// schema.
 fn merged(findings: Vec<Finding>) -> Vec<Finding> {
     let mut merged: Vec<Merged> = vec![];
     let mut known: HashMap<(String, u64), usize> = HashMap::new();

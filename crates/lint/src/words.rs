@@ -1,6 +1,7 @@
 //! The words of names such as `podSelector`.
 
-/// Splits a name where a capital begins a word: `podIPs` has `pod` and `IPs`, `HTTPGet` has `HTTP` and `Get`.
+/// Splits a name where a capital begins a word: `podIPs` has `pod` and `IPs`, `HTTPGet` has `HTTP`
+/// and `Get`.
 pub fn split(name: &str) -> Vec<&str> {
     let chars: Vec<(usize, char)> = name.char_indices().collect();
     let mut words = vec![];

@@ -60,8 +60,8 @@ impl Client {
         Client { user: User { name, groups: groups.into(), ..User::default() }, ..client }
     }
 
-    /// Returns a client that acts as any user, for example a node. Without RBAC it acts as a member of
-    /// `system:masters`, too.
+    /// Returns a client that acts as any user, for example a node. Without RBAC it acts as a member
+    /// of `system:masters`, too.
     pub fn of_user(registry: &Arc<Registry>, name: &str, groups: &[&'static str]) -> Client {
         let groups = groups.iter().copied().chain([AUTHENTICATED]);
         let user = User {
@@ -193,8 +193,8 @@ impl Client {
         object_of(target, response)
     }
 
-    /// Changes the stored state of an object, or its status. `change` is called again when another write
-    /// came first, so there are no conflicts. If it changes nothing, nothing is written.
+    /// Changes the stored state of an object, or its status. `change` is called again when another
+    /// write came first, so there are no conflicts. If it changes nothing, nothing is written.
     pub async fn modify(
         &self,
         target: &Target,

@@ -25,8 +25,8 @@ pub trait ControlLoop: Send + Sync + 'static {
     const SCOPE: InformerScope;
     /// Maximum number of keys that are synced concurrently.
     const WORKERS_MAX: usize;
-    /// Minimum time between two calls of `observe`. Under many writes, waking a loop for each of them
-    /// would cost more than the writes.
+    /// Minimum time between two calls of `observe`. Under many writes, waking a loop for each of
+    /// them would cost more than the writes.
     const OBSERVE_INTERVAL: Duration = OBSERVE_INTERVAL;
 
     /// Processes changes and adds keys to the queue. Returns true if the changes of other kinds up

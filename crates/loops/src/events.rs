@@ -1,5 +1,6 @@
-//! [`Recorder`]: events about objects, as client-go's recorder stores them. Equal events are counted
-//! in one object, many similar ones are combined, and a source that repeats itself is cut off.
+//! [`Recorder`]: events about objects, as client-go's recorder stores them. Equal events are
+//! counted in one object, many similar ones are combined, and a source that repeats itself is cut
+//! off.
 //!
 //! Events are stored in order by a task of their own, so that no sync waits for them.
 

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 /// Delay after the first failure of a key. It doubles with every further failure.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
-/// Delay after a failure during which the key was added again: what has changed may be what was missing. It
-/// is not shorter, because the failed sync may have caused the change itself.
+/// Delay after a failure during which the key was added again: what has changed may be what was
+/// missing. It is not shorter, because the failed sync may have caused the change itself.
 const RETRY_DELAY_AFTER_CHANGE_MAX: Duration = Duration::from_secs(1);
 /// Number of doublings after which the delay stays the same.
 const DOUBLINGS_MAX: u32 = 16;
@@ -31,8 +31,8 @@ pub struct Queue<K> {
     /// Keys that are being synced. True: the key was added again meanwhile.
     running: HashMap<K, bool>,
     delayed: BinaryHeap<Reverse<(Instant, K)>>,
-    /// The earliest time at which a key in `delayed` is due. Other times of that key in `delayed` are
-    /// stale.
+    /// The earliest time at which a key in `delayed` is due. Other times of that key in `delayed`
+    /// are stale.
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
 }

@@ -16,9 +16,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Adds those of `all` that `words` select, in the syntax of kube-controller-manager: the last word
-    /// with the name of a loop decides, else `*` or `-*`. If `words` are empty or only exclude loops, the
-    /// other loops run while the program that they stand for does not.
+    /// Adds those of `all` that `words` select, in the syntax of kube-controller-manager: the last
+    /// word with the name of a loop decides, else `*` or `-*`. If `words` are empty or only exclude
+    /// loops, the other loops run while the program that they stand for does not.
     pub fn add<C: Clone + Send + Sync + 'static>(
         &mut self,
         all: &[Controller<C>],

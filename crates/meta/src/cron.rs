@@ -1,5 +1,5 @@
-//! The five fields of a cron schedule, in the syntax and with the messages of the Go library that Kubernetes
-//! uses.
+//! The five fields of a cron schedule, in the syntax and with the messages of the Go library that
+//! Kubernetes uses.
 
 use crate::status::quote;
 

@@ -21,14 +21,16 @@ pub struct Url {
 }
 
 impl Url {
-    /// Parses an absolute URL or an absolute path, as Kubernetes does: checks it by the rules of requests
-    /// (`url.ParseRequestURI`), then parses it without them (`url.Parse`). Returns Go's error message.
+    /// Parses an absolute URL or an absolute path, as Kubernetes does: checks it by the rules of
+    /// requests (`url.ParseRequestURI`), then parses it without them (`url.Parse`). Returns Go's
+    /// error message.
     pub fn parse(text: &str) -> Result<Self, String> {
         Url::check(text)?;
         Url::parse_parts(text, false).map_err(|why| format!("parse {}: {why}", quote(text)))
     }
 
-    /// Checks an absolute URL or an absolute path by `url.ParseRequestURI`. Returns Go's error message.
+    /// Checks an absolute URL or an absolute path by `url.ParseRequestURI`. Returns Go's error
+    /// message.
     pub fn check(text: &str) -> Result<(), String> {
         let parsed = Url::parse_parts(text, true);
         parsed.map(drop).map_err(|why| format!("parse {}: {why}", quote(text)))
@@ -122,7 +124,8 @@ fn invalid_escape(escape: &str) -> String {
     format!("invalid URL escape {}", quote(escape))
 }
 
-/// Parses what stands between `//` and the path: a user, which is dropped, and a host. Faults of the host come first.
+/// Parses what stands between `//` and the path: a user, which is dropped, and a host. Faults of
+/// the host come first.
 fn parse_authority(authority: &str, is_web: bool) -> Result<String, String> {
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let host = parse_host(host, is_web)?;
@@ -213,8 +216,8 @@ fn bad_escape(text: &str) -> Option<String> {
     None
 }
 
-/// Decodes a host, or the zone of an address. A host may have the escapes of no ASCII character but `%25`, a zone also
-/// those of characters that a host may have, and of a space.
+/// Decodes a host, or the zone of an address. A host may have the escapes of no ASCII character but
+/// `%25`, a zone also those of characters that a host may have, and of a space.
 fn unescape_host(host: &str, is_zone: bool) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "!$&'()*+,;=:[]<>\"-._~".contains(c);
     let mut out = vec![];

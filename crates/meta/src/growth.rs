@@ -1,19 +1,21 @@
-//! [`Growth`]: the bytes that the server itself adds to an object while it processes a request. A small request may
-//! ask for much: a default is set in each of many items, a patch copies, a policy repeats a text.
+//! [`Growth`]: the bytes that the server itself adds to an object while it processes a request. A
+//! small request may ask for much: a default is set in each of many items, a patch copies, a policy
+//! repeats a text.
 //!
-//! Guarantee: an object that stays within these bounds takes at most a few hundred MiB, whatever its
-//! values are. kube-apiserver has no such bound; both limits are above the size that can be stored, so a client sees
-//! the same refusal, only earlier.
+//! Guarantee: an object that stays within these bounds takes at most a few hundred MiB, whatever
+//! its values are. kube-apiserver has no such bound; both limits are above the size that can be
+//! stored, so a client sees the same refusal, only earlier.
 
 use crate::status::{Failure, Reason, Status};
 use crate::{Map, Value};
 use std::fmt;
 
-/// Maximum bytes of JSON that one step (defaults, a policy, a plug-in) may add to an object. The size of the
-/// largest body, and twice what can be stored.
+/// Maximum bytes of JSON that one step (defaults, a policy, a plug-in) may add to an object. The
+/// size of the largest body, and twice what can be stored.
 pub const GROWN_BYTES_MAX: usize = 3 << 20;
 
-/// Maximum size in JSON of an object that admission has changed: a body and its defaults, and room for a patch.
+/// Maximum size in JSON of an object that admission has changed: a body and its defaults, and room
+/// for a patch.
 pub const GROWN_OBJECT_BYTES_MAX: usize = 3 * GROWN_BYTES_MAX;
 
 /// An object would grow beyond its limit.
@@ -56,7 +58,8 @@ impl Growth {
         Ok(())
     }
 
-    /// Counts a member that is about to be added. Stops at the limit, so it never costs more than that.
+    /// Counts a member that is about to be added. Stops at the limit, so it never costs more than
+    /// that.
     #[inline]
     pub fn add_member(&mut self, name: &str, value: &Value) -> Result<(), Overgrown> {
         // Quotes, colon and comma.

@@ -179,7 +179,8 @@ impl From<Object> for Value {
     }
 }
 
-/// The key of an object among those of its resource: namespace (empty when cluster-scoped) and name.
+/// The key of an object among those of its resource: namespace (empty when cluster-scoped) and
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Namespace, or empty.

@@ -1,12 +1,13 @@
 //! Which characters are printable, as Go's package unicode has it.
 
-/// Returns whether a character is printable, as Go's `unicode.IsPrint`: letters, marks, numbers, punctuation, symbols
-/// and the space.
+/// Returns whether a character is printable, as Go's `unicode.IsPrint`: letters, marks, numbers,
+/// punctuation, symbols and the space.
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
     }
-    // `escape_debug` escapes a combining mark only as the first character, so the probe is not the first.
+    // `escape_debug` escapes a combining mark only as the first character, so the probe is not the
+    // first.
     let probe = ['a', c].iter().collect::<String>();
     !c.is_whitespace() && probe.escape_debug().count() == 2
 }

@@ -302,7 +302,8 @@ impl Quantity {
         Quantity { number: -self.number, original_text: None, ..self.clone() }
     }
 
-    /// Rounds away from zero to a multiple of `10^exponent`; returns whether the value is unchanged.
+    /// Rounds away from zero to a multiple of `10^exponent`; returns whether the value is
+    /// unchanged.
     fn round_up(&mut self, exponent: i32) -> bool {
         if self.exponent >= exponent {
             return true;

@@ -1,5 +1,5 @@
-//! Buffers that a thread reuses for short-lived values of each request. Their final length is not known in
-//! advance, and growing a new buffer each time would cost as much as the work itself.
+//! Buffers that a thread reuses for short-lived values of each request. Their final length is not
+//! known in advance, and growing a new buffer each time would cost as much as the work itself.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -63,7 +63,8 @@ impl<R: Buffer> Scratch<R> {
         Scratch { buffer: Cell::new(R::EMPTY), items_max }
     }
 
-    /// Takes the buffer, which is empty. A second call before [`Scratch::put_back`] returns a buffer without memory.
+    /// Takes the buffer, which is empty. A second call before [`Scratch::put_back`] returns a
+    /// buffer without memory.
     pub fn take(key: &'static LocalKey<Scratch<R>>) -> R {
         key.with(|scratch| scratch.buffer.replace(R::EMPTY))
     }
@@ -81,11 +82,12 @@ impl<R: Buffer> Scratch<R> {
 
 /// Transient buffers of at least this many bytes are allocated apart from long-lived ones.
 const LARGE_BYTES_MIN: usize = 128 << 10;
-/// Capacity from which allocators map memory separately and return it whole. Unwritten pages are not resident.
+/// Capacity from which allocators map memory separately and return it whole. Unwritten pages are
+/// not resident.
 const LARGE_CAPACITY_BYTES: usize = 576 << 10;
 
-/// Returns a buffer for a short-lived text of `bytes` bytes. A large one is allocated separately, so that it leaves no
-/// hole between long-lived allocations.
+/// Returns a buffer for a short-lived text of `bytes` bytes. A large one is allocated separately,
+/// so that it leaves no hole between long-lived allocations.
 pub fn transient_buffer(bytes: usize) -> Vec<u8> {
     let capacity = if bytes < LARGE_BYTES_MIN { bytes } else { bytes.max(LARGE_CAPACITY_BYTES) };
     Vec::with_capacity(capacity)

@@ -13,8 +13,8 @@ const INLINE_VALUES_MAX: usize = 4;
 /// A set that stores few values in a vector and many in a hash set. A lookup takes constant time.
 #[derive(Clone, Debug)]
 pub enum SmallSet<T> {
-    /// Invariant: at most [`LINEAR_VALUES_MAX`] values, without duplicates. Most lists are short enough to need no
-    /// allocation.
+    /// Invariant: at most [`LINEAR_VALUES_MAX`] values, without duplicates. Most lists are short
+    /// enough to need no allocation.
     Few(SmallVec<[T; INLINE_VALUES_MAX]>),
     /// More than [`LINEAR_VALUES_MAX`] values.
     Many(HashSet<T>),

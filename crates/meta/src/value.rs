@@ -225,8 +225,8 @@ impl From<Vec<Value>> for Value {
 /// sorted.
 const LINEAR_ENTRIES_MAX: usize = 32;
 
-/// String keys with values. A small map keeps the order of insertion; a large one is sorted by key, so
-/// that no sequence of operations costs more than linear time per entry.
+/// String keys with values. A small map keeps the order of insertion; a large one is sorted by key,
+/// so that no sequence of operations costs more than linear time per entry.
 #[derive(Clone, Default)]
 pub struct Map {
     /// Invariant: no key twice; sorted by key when there are more than [`LINEAR_ENTRIES_MAX`].

@@ -67,8 +67,9 @@ impl Description {
         Description { name, help, metric_type: MetricType::Histogram, labels }
     }
 
-    /// Returns the stability level at the start of the help text (`ALPHA` of `[ALPHA] ...`), and the version since
-    /// which the metric is deprecated, or an empty text. `None`: the metric has no level.
+    /// Returns the stability level at the start of the help text (`ALPHA` of `[ALPHA] ...`), and
+    /// the version since which the metric is deprecated, or an empty text. `None`: the metric has
+    /// no level.
     fn stability(&self) -> Option<(&'static str, &'static str)> {
         let (level, rest) = self.help.strip_prefix('[')?.split_once(']')?;
         let deprecated = rest.trim_start().strip_prefix("(Deprecated since ");
@@ -227,7 +228,8 @@ impl FamilyText<'_, '_> {
         self.merged.insert(key, Merged::Histogram(sum));
     }
 
-    /// Returns the labels with `unexpected` for values that are not allowed; `None` if all values are allowed.
+    /// Returns the labels with `unexpected` for values that are not allowed; `None` if all values
+    /// are allowed.
     fn constrained(&self, values: &[&str]) -> Option<Vec<String>> {
         let allowed = self.allowed?;
         let mut is_changed = false;
@@ -313,8 +315,8 @@ fn escape(value: &str, text: &mut String) {
     }
 }
 
-/// Formats a number as Prometheus' Go client does, by `strconv.FormatFloat(f, 'g', -1, 64)`: with an exponent from a
-/// million on, and below 0.0001.
+/// Formats a number as Prometheus' Go client does, by `strconv.FormatFloat(f, 'g', -1, 64)`: with
+/// an exponent from a million on, and below 0.0001.
 fn number(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();

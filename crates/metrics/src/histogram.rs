@@ -17,7 +17,8 @@ pub enum Unit {
 pub struct Bounds {
     /// The unit.
     pub unit: Unit,
-    /// The upper bounds in ascending order, in seconds or in the unit of the amount. The last bucket has no bound.
+    /// The upper bounds in ascending order, in seconds or in the unit of the amount. The last
+    /// bucket has no bound.
     pub upper: &'static [f64],
 }
 

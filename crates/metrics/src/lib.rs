@@ -1,9 +1,12 @@
-//! Counters, gauges, histograms and their series by labels, and the text in which Prometheus reads them.
+//! Counters, gauges, histograms and their series by labels, and the text in which Prometheus reads
+//! them.
 //!
-//! A component has its metrics in a struct of its own, updates them with relaxed atomics, and writes them to an
-//! [`Exposition`] when they are scraped. A series is created when it is first counted; each map has a maximum of
-//! series. Unlike crates for Prometheus, this one does not change names of metrics (`authentication_attempts` has
-//! no suffix `_total` upstream), and one lookup finds all metrics of a request. No IO, no clock.
+//! A component has its metrics in a struct of its own, updates them with relaxed atomics, and
+//! writes them to an
+//! [`Exposition`] when they are scraped. A series is created when it is first counted; each map has
+//! a maximum of series. Unlike crates for Prometheus, this one does not change names of metrics
+//! (`authentication_attempts` has no suffix `_total` upstream), and one lookup finds all metrics of
+//! a request. No IO, no clock.
 
 mod exposition;
 mod histogram;

@@ -1,5 +1,5 @@
-//! [`MetricsSelection`]: which metrics are served, and which values of their labels (`--disabled-metrics`,
-//! `--allow-metric-labels`, `--show-hidden-metrics-for-version`).
+//! [`MetricsSelection`]: which metrics are served, and which values of their labels
+//! (`--disabled-metrics`, `--allow-metric-labels`, `--show-hidden-metrics-for-version`).
 
 use crate::Counter;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,8 @@ impl MetricsSelection {
         self.disabled.insert(metric.to_owned());
     }
 
-    /// Serves only these values of a label of a metric; the series with other values are added up in one with the
-    /// value `unexpected`.
+    /// Serves only these values of a label of a metric; the series with other values are added up
+    /// in one with the value `unexpected`.
     pub fn allow<'v>(
         &mut self,
         metric: &str,

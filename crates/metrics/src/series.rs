@@ -33,7 +33,8 @@ pub struct SeriesMap<M> {
 
 #[derive(Debug)]
 struct SeriesTable<M> {
-    /// Hash of the label values to the series. A list has more than one series only if hashes collide.
+    /// Hash of the label values to the series. A list has more than one series only if hashes
+    /// collide.
     by_hash: HashMap<u64, Vec<Arc<Series<M>>>, BuildHasherDefault<Unhashed>>,
     len: usize,
 }
@@ -45,7 +46,8 @@ impl<M: Default> SeriesMap<M> {
         SeriesMap { table: RwLock::new(table), series_max }
     }
 
-    /// Returns the series of these label values, and creates it if it is missing. `None`: the map is full.
+    /// Returns the series of these label values, and creates it if it is missing. `None`: the map
+    /// is full.
     pub fn get(&self, values: &[&str]) -> Option<Arc<Series<M>>> {
         let hash = hash(values);
         if let Some(series) = self.read().find(hash, values) {
@@ -83,8 +85,8 @@ impl<M> SeriesTable<M> {
     }
 }
 
-/// Hashes label values, eight bytes at a time. It does not resist attacks by collisions: label values come from
-/// tables and configurations, not from clients.
+/// Hashes label values, eight bytes at a time. It does not resist attacks by collisions: label
+/// values come from tables and configurations, not from clients.
 fn hash(values: &[&str]) -> u64 {
     let mut hash = 0_u64;
     let mut mix =

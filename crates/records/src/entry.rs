@@ -310,8 +310,8 @@ impl Entry {
         difference
     }
 
-    /// Rebuilds the version whose difference from this one [`Entry::difference_from`] returned. Panics
-    /// when the difference is from another version.
+    /// Rebuilds the version whose difference from this one [`Entry::difference_from`] returned.
+    /// Panics when the difference is from another version.
     pub fn apply_difference(&self, difference: &[u8]) -> Entry {
         self.try_apply_difference(difference).expect("the difference is from this version")
     }

@@ -1,6 +1,6 @@
-//! Creates one Pod of 2 KB again and again, as dry runs, for callgrind: `create ROUNDS [POLICIES RESOURCE]`. With
-//! POLICIES, so many ValidatingAdmissionPolicies for RESOURCE are there: `pods` match, others do not. Prints
-//! what a create takes.
+//! Creates one Pod of 2 KB again and again, as dry runs, for callgrind:
+//! `create ROUNDS [POLICIES RESOURCE]`. With POLICIES, so many ValidatingAdmissionPolicies for
+//! RESOURCE are there: `pods` match, others do not. Prints what a create takes.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,5 +1,5 @@
-//! Lists 1,000 ConfigMaps with a selector of one requirement that none meets, again and again, for callgrind:
-//! `list ROUNDS [SELECTOR]`.
+//! Lists 1,000 ConfigMaps with a selector of one requirement that none meets, again and again, for
+//! callgrind: `list ROUNDS [SELECTOR]`.
 
 use keelson_auth::Permit;
 use keelson_meta::selector;

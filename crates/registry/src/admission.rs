@@ -96,7 +96,8 @@ impl Registry {
         validated
     }
 
-    /// Calls the built-in plug-ins. Their audit annotations go to the permit, their warnings to the client.
+    /// Calls the built-in plug-ins. Their audit annotations go to the permit, their warnings to the
+    /// client.
     fn call_chain(
         &self,
         write: &Write<'_>,

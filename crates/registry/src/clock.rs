@@ -57,8 +57,8 @@ impl Pace {
 }
 
 impl SteppedClock {
-    /// Returns a clock that begins at the time of the system. `rate`: simulated seconds a second; it is
-    /// kept between [`SteppedClock::RATE_MIN`] and [`SteppedClock::RATE_MAX`].
+    /// Returns a clock that begins at the time of the system. `rate`: simulated seconds a second;
+    /// it is kept between [`SteppedClock::RATE_MIN`] and [`SteppedClock::RATE_MAX`].
     pub fn new(rate: f64) -> SteppedClock {
         let now = Instant::now();
         let rate = bounded(rate);
@@ -73,8 +73,8 @@ impl SteppedClock {
     /// The longest step.
     pub const STEP_MAX: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-    /// Moves the time forward, at most by [`SteppedClock::STEP_MAX`]. What waits for a time before the
-    /// new one wakes up.
+    /// Moves the time forward, at most by [`SteppedClock::STEP_MAX`]. What waits for a time before
+    /// the new one wakes up.
     pub fn step(&self, by: Duration) {
         let by = by.min(SteppedClock::STEP_MAX);
         self.change(|pace| {
@@ -163,7 +163,8 @@ impl Clock for SystemClock {
     }
 
     fn random(&self) -> [u8; 16] {
-        // ChaCha, seeded by the system per thread. A system call for each object would be 1 % of a create.
+        // ChaCha, seeded by the system per thread. A system call for each object would be 1 % of a
+        // create.
         rand::random()
     }
 }

@@ -43,7 +43,8 @@ impl Conversions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the object in another version if that conversion is known; else records it as missing.
+    /// Returns the object in another version if that conversion is known; else records it as
+    /// missing.
     pub fn get(&self, object: &Object, from: &Schema, to: &Schema) -> Option<Object> {
         let mut all = self.lock();
         let version = to.gvk.group_version();
@@ -102,7 +103,8 @@ impl Registry {
         Err(Status::internal("owners of fields need too many conversions"))
     }
 
-    /// Converts an object of a custom resource between two versions, with the webhook if there is one.
+    /// Converts an object of a custom resource between two versions, with the webhook if there is
+    /// one.
     pub(crate) async fn convert_one(
         &self,
         kind: &Kind,
@@ -153,7 +155,8 @@ impl Registry {
         })
     }
 
-    /// Decodes an entry of a kind with a webhook in the version that writes use. See `decode_entry!`.
+    /// Decodes an entry of a kind with a webhook in the version that writes use. See
+    /// `decode_entry!`.
     pub(crate) async fn decode_converted(
         &self,
         target: &Target,
@@ -189,7 +192,8 @@ impl Registry {
         self.convert_one(kind, stored, &kind.storage, version).await
     }
 
-    /// Converts an entry of a kind with a webhook to the version of the target. See `convert_entry!`.
+    /// Converts an entry of a kind with a webhook to the version of the target. See
+    /// `convert_entry!`.
     pub(crate) async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
         let kind = &target.kind;
         let to = target.schema();
@@ -228,7 +232,8 @@ impl Registry {
         converted
     }
 
-    /// Like [`Registry::converted`], for many entries. Those that are not cached are converted in batches.
+    /// Like [`Registry::converted`], for many entries. Those that are not cached are converted in
+    /// batches.
     pub(crate) async fn converted_entries(
         &self,
         target: &Target,
@@ -300,7 +305,8 @@ impl Registry {
     }
 }
 
-// Futures are as large as all that they may await, so what only kinds with a webhook await is boxed here.
+// Futures are as large as all that they may await, so what only kinds with a webhook await is boxed
+// here.
 
 /// Decodes an entry in the version that writes use.
 macro_rules! decode_entry {

@@ -62,8 +62,8 @@ impl ConvertedEntries {
         known.entries.entry(key).or_default().clone()
     }
 
-    /// Counts the size of an object that was converted in a cell of [`ConvertedEntries::shared`]. A webhook may make
-    /// a small object large.
+    /// Counts the size of an object that was converted in a cell of [`ConvertedEntries::shared`]. A
+    /// webhook may make a small object large.
     pub(crate) fn count(&self, converted: &Result<Entry, Failure>) {
         if let Ok(entry) = converted {
             self.known().count(entry.size());

@@ -1,6 +1,7 @@
 //! DeleteOptions as clients give them, in a body or a query, and their validation.
 //!
-//! An empty text is a value here, never an absent one: a precondition of an empty uid fails for every object.
+//! An empty text is a value here, never an absent one: a precondition of an empty uid fails for
+//! every object.
 
 use crate::options::{DeleteOptions, Propagation};
 use keelson_meta::{ErrorList, Failure, FieldError, Path, Str, Value};

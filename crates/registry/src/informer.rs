@@ -1,8 +1,9 @@
 //! [`Informer`]: the objects of many kinds and their changes, for control loops.
 //!
-//! One [`Follower`] follows all kinds, or a list of them, so a kind without changes costs nothing. Custom resources
-//! are followed as soon as they are served. A kind is listed again when some of its changes are lost: at first, when
-//! its definition has changed, and when the informer fell behind.
+//! One [`Follower`] follows all kinds, or a list of them, so a kind without changes costs nothing.
+//! Custom resources are followed as soon as they are served. A kind is listed again when some of
+//! its changes are lost: at first, when its definition has changed, and when the informer fell
+//! behind.
 
 use crate::registry::Registry;
 use bytes::Bytes;
@@ -81,7 +82,8 @@ struct Followed {
 }
 
 impl Registry {
-    /// Returns an object of the cache. For control loops of the server itself: there is no authorization.
+    /// Returns an object of the cache. For control loops of the server itself: there is no
+    /// authorization.
     pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Entry> {
         self.objects(kind).get(&kind.key(namespace, name))
     }
@@ -223,7 +225,8 @@ impl Followed {
         }
     }
 
-    /// Lists all objects. While the cache reloads there is no list; followers are woken when it is loaded.
+    /// Lists all objects. While the cache reloads there is no list; followers are woken when it is
+    /// loaded.
     fn list(&mut self, registry: &Registry, out: &mut Vec<InformerEvent>) {
         let objects = registry.objects(&self.kind);
         let snapshot = registry.cache.snapshot(&objects);

@@ -1,7 +1,8 @@
 //! The verbs of the API over the stored objects. Each verb is one function that contains its steps
 //! in order (`verbs/*.rs`).
 //!
-//! Every function takes a [`Permit`](keelson_auth::Permit), the proof that the request was authorized.
+//! Every function takes a [`Permit`](keelson_auth::Permit), the proof that the request was
+//! authorized.
 
 mod admission;
 mod admission_api;

@@ -16,8 +16,8 @@ use keelson_resources::api_table::Source;
 use keelson_schema::{Schema, decode};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Updates the managedFields of objects that are written through one version of a resource or subresource (upstream's
-/// `FieldManager`).
+/// Updates the managedFields of objects that are written through one version of a resource or
+/// subresource (upstream's `FieldManager`).
 pub(crate) struct FieldManager<'a> {
     /// The schema of the objects that are read and written there.
     pub schema: &'a Schema,

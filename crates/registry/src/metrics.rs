@@ -1,5 +1,6 @@
-//! [`Metrics`]: what the registry and those who use it count: lists, waits for the cache, transactions of the store,
-//! addresses and ports of services, work queues. Names, types, labels and buckets are those of kube-apiserver.
+//! [`Metrics`]: what the registry and those who use it count: lists, waits for the cache,
+//! transactions of the store, addresses and ports of services, work queues. Names, types, labels
+//! and buckets are those of kube-apiserver.
 
 mod lists;
 mod queues;

@@ -164,13 +164,14 @@ pub struct DeleteOptions {
     pub resource_version: Option<Str>,
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
     pub ignore_read_error: bool,
-    /// The names of the options in the request that cannot be combined with [`DeleteOptions::ignore_read_error`].
+    /// The names of the options in the request that cannot be combined with
+    /// [`DeleteOptions::ignore_read_error`].
     pub given: Vec<&'static str>,
 }
 
 impl DeleteOptions {
-    /// Returns whether the request asks by `orphanDependents: false` for dependents to be deleted, too: then an object
-    /// that is not deleted at once is answered with 202.
+    /// Returns whether the request asks by `orphanDependents: false` for dependents to be deleted,
+    /// too: then an object that is not deleted at once is answered with 202.
     pub fn wants_dependents_deleted(&self) -> bool {
         self.propagation == Some(Propagation::Background)
             && self.given.contains(&"orphanDependents")

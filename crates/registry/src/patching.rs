@@ -34,14 +34,16 @@ pub(crate) struct Patched {
     pub object: Object,
     /// Warnings about unknown and duplicate fields.
     pub warnings: Vec<Str>,
-    /// The error for a custom resource whose type the patch changes. It is reported after errors of the name.
+    /// The error for a custom resource whose type the patch changes. It is reported after errors of
+    /// the name.
     pub other_type: Option<Failure>,
 }
 
 /// Maximum number of escaped strings that are kept for error messages.
 const ESCAPED_TEXTS_MAX: usize = 32;
 
-/// Returns the strings of a body that contain `\u` escapes, as we encode them and as the body has them.
+/// Returns the strings of a body that contain `\u` escapes, as we encode them and as the body has
+/// them.
 fn escaped_texts(body: &[u8]) -> Vec<(String, String)> {
     let Ok(text) = std::str::from_utf8(body) else { return vec![] };
     let mut found = vec![];
@@ -119,7 +121,8 @@ impl ParsedPatch {
         Ok(ParsedPatch { form, value, bytes: patch.body.len(), strict, escaped, numbers })
     }
 
-    /// Applies the patch to `live`, an object of `schema`. `has_raw`: see `Strategy::has_raw_extension`.
+    /// Applies the patch to `live`, an object of `schema`. `has_raw`: see
+    /// `Strategy::has_raw_extension`.
     pub fn apply(
         &self,
         schema: &Schema,

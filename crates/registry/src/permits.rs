@@ -14,7 +14,8 @@ impl Target {
         assert_covers(permit, &Action { verb, gvr, subresource, namespace, name: &self.name });
     }
 
-    /// Like [`Target::assert_covered`], for a collection, which a field selector may restrict to one name.
+    /// Like [`Target::assert_covered`], for a collection, which a field selector may restrict to
+    /// one name.
     pub(crate) fn assert_covered_collection(
         &self,
         permit: &Permit,
@@ -32,7 +33,8 @@ impl Target {
         assert_covers(permit, &Action { verb, gvr, subresource: "", namespace, name });
     }
 
-    /// Like [`Target::assert_covered`], for a GET of an object or of a subresource that returns the object.
+    /// Like [`Target::assert_covered`], for a GET of an object or of a subresource that returns the
+    /// object.
     pub(crate) fn assert_readable(&self, permit: &Permit) {
         let given = permit.attributes().map_or("", |given| given.subresource.as_str());
         let is_part = SubresourceClass::of(given).is_some_and(SubresourceClass::is_part);

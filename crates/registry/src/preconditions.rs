@@ -1,4 +1,5 @@
-//! The preconditions of writes: the uid and the resourceVersion that a client expects the stored object to have.
+//! The preconditions of writes: the uid and the resourceVersion that a client expects the stored
+//! object to have.
 //!
 //! Each way to send them has its own messages in upstream, and its own meaning of an empty text.
 
@@ -22,7 +23,8 @@ pub(crate) fn check_deletion(
     check_deleted_text(target, "ResourceVersion", version, obj.resource_version(), "modified")
 }
 
-/// Checks the options of an eviction before the pod is changed. Empty texts are left to the deletion.
+/// Checks the options of an eviction before the pod is changed. Empty texts are left to the
+/// deletion.
 pub fn check_eviction(
     target: &Target,
     options: &DeleteOptions,
@@ -44,7 +46,8 @@ fn check_deleted_text(
     let Some(expected) = expected.filter(|expected| *expected != stored) else {
         return Ok(());
     };
-    // Upstream marks namespaces and definitions in a transaction of their own, with its own messages.
+    // Upstream marks namespaces and definitions in a transaction of their own, with its own
+    // messages.
     if target.kind.strategy.early_preconditions {
         let why = format!(
             "Precondition failed: {what} in precondition: {expected}, {what} in object meta: {stored}"
@@ -94,8 +97,8 @@ pub(crate) fn check_version(
     Ok(())
 }
 
-/// Checks that the uid of an object that a client sent is that of the stored object; `stored` is empty if there
-/// is none.
+/// Checks that the uid of an object that a client sent is that of the stored object; `stored` is
+/// empty if there is none.
 pub(crate) fn check_uid(
     target: &Target,
     object: &Object,

@@ -56,7 +56,8 @@ pub struct RegistryOptions {
     pub service_ranges: Vec<String>,
     /// `--service-node-port-range`.
     pub node_ports: PortRange,
-    /// `--kubernetes-service-node-port`: the node port of the service `kubernetes`; `None`: it has none.
+    /// `--kubernetes-service-node-port`: the node port of the service `kubernetes`; `None`: it has
+    /// none.
     pub kubernetes_node_port: Option<u16>,
     /// `--kubelet-preferred-address-types`.
     pub node_address_types: Vec<String>,
@@ -64,7 +65,8 @@ pub struct RegistryOptions {
     pub advertise_address: IpAddr,
     /// The port of `advertise_address`.
     pub advertise_port: u16,
-    /// `--runtime-config`: group versions (or `api/all`, ...) and whether they are served. The last one wins.
+    /// `--runtime-config`: group versions (or `api/all`, ...) and whether they are served. The last
+    /// one wins.
     pub runtime_config: Vec<(String, bool)>,
     /// `--feature-gates`. `AllowUnsafeMalformedObjectDeletion` has one difference from upstream: a
     /// deletion with `ignoreStoreReadErrorWithClusterBreakingPotential` works for unreadable
@@ -72,14 +74,15 @@ pub struct RegistryOptions {
     pub features: Features,
     /// `--allow-privileged`: whether pods may have privileged containers.
     pub allows_privileged: bool,
-    /// `--enable-garbage-collector`: whether a propagation policy sets the finalizers for which a garbage
-    /// collector acts. Namespaces get them in any case.
+    /// `--enable-garbage-collector`: whether a propagation policy sets the finalizers for which a
+    /// garbage collector acts. Namespaces get them in any case.
     pub garbage_collection: bool,
     /// The built-in admission plug-ins that are enabled.
     pub admission: keelson_admission::Chain,
     /// Webhooks, policies and the plug-ins of the embedding program, in the order of their calls.
     pub dynamic_admission: Vec<Arc<dyn DynamicPlugIn>>,
-    /// Calls the conversion webhooks of CustomResourceDefinitions. `None`: all convert by strategy `None`.
+    /// Calls the conversion webhooks of CustomResourceDefinitions. `None`: all convert by strategy
+    /// `None`.
     pub conversion_webhooks: Option<Arc<ConversionWebhooks>>,
     /// The authorizer; it reads roles and bindings from the registry once that is open.
     pub authorizer: Arc<Authorizer>,
@@ -121,8 +124,8 @@ impl std::error::Error for OpenError {
 pub struct Registry {
     /// The built-in groups, versions and resources.
     pub catalogue: Arc<Catalogue>,
-    /// The store of all resources that are in no other ([`RegistryOptions::other_stores`]), for health checks and
-    /// revisions. Objects are read and written through the verbs.
+    /// The store of all resources that are in no other ([`RegistryOptions::other_stores`]), for
+    /// health checks and revisions. Objects are read and written through the verbs.
     pub store: Arc<dyn Store>,
     /// The cache.
     pub cache: Cache,
@@ -288,13 +291,15 @@ impl Registry {
         self.open_api_index.index(&self.api(), &self.catalogue, number, changed_since)
     }
 
-    /// Returns the groups that changed after change `number`; `None`: too many changes, compare all.
+    /// Returns the groups that changed after change `number`; `None`: too many changes, compare
+    /// all.
     pub fn api_groups_since(&self, number: u64) -> Option<BTreeSet<Str>> {
         let changes = self.api_changes_since(number)?;
         Some(changes.into_iter().map(|(group, _)| group).collect())
     }
 
-    /// Returns group and resource of the changes after change `number`; `None`: too many changes, compare all.
+    /// Returns group and resource of the changes after change `number`; `None`: too many changes,
+    /// compare all.
     pub(crate) fn api_changes_since(&self, number: u64) -> Option<BTreeSet<(Str, Str)>> {
         self.api_changes.lock().unwrap_or_else(PoisonError::into_inner).since(number)
     }
@@ -304,7 +309,8 @@ impl Registry {
         self.remote_groups.load_full()
     }
 
-    /// Returns the version of a group that another server serves; `None` if this server does, or nobody.
+    /// Returns the version of a group that another server serves; `None` if this server does, or
+    /// nobody.
     pub fn remote_version(&self, group: &str, version: &str) -> Option<RemoteVersion> {
         let remote = self.remote_groups.load();
         let of_group = remote.iter().find(|remote| remote.name == group)?;
@@ -395,7 +401,8 @@ impl Registry {
         self.cache.store_of(&self.objects(kind)).clone()
     }
 
-    /// Waits until reads are as new as the newest revision of the store; not those of kinds in another store.
+    /// Waits until reads are as new as the newest revision of the store; not those of kinds in
+    /// another store.
     pub async fn wait_for_latest(&self) -> Result<(), Failure> {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
     }
@@ -406,15 +413,16 @@ impl Registry {
         waited.map_err(|error| Status::unavailable(error.to_string()))
     }
 
-    /// Whether a write of the same object would store it in another way, for example with another key.
+    /// Whether a write of the same object would store it in another way, for example with another
+    /// key.
     pub(crate) async fn is_stale(&self, target: &Target) -> Result<bool, Failure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         let stale = self.store_of(&target.kind).is_stale(&key).await;
         stale.map_err(|error| Status::unavailable(error.to_string()))
     }
 
-    /// Waits until reads are as new as any revision of the store that this process has seen; not those of kinds in
-    /// another store. Makes no request to the store.
+    /// Waits until reads are as new as any revision of the store that this process has seen; not
+    /// those of kinds in another store. Makes no request to the store.
     pub async fn wait_for_known(&self) -> Result<(), Failure> {
         self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))
     }
@@ -439,7 +447,8 @@ impl Registry {
         })
     }
 
-    /// Returns the comparison that makes a write fail when its namespace has changed since this call.
+    /// Returns the comparison that makes a write fail when its namespace has changed since this
+    /// call.
     pub(crate) async fn namespace_guard(
         &self,
         target: &Target,
@@ -468,7 +477,8 @@ impl Registry {
         Ok(Some(Compare { key: namespaces.kind.store_key("", &target.namespace), modified }))
     }
 
-    /// Writes a record if the stored object has revision `expected` (0: none exists) and `guard` holds.
+    /// Writes a record if the stored object has revision `expected` (0: none exists) and `guard`
+    /// holds.
     pub(crate) async fn put(
         &self,
         target: &Target,
@@ -524,8 +534,8 @@ impl Registry {
         }
     }
 
-    /// Whether a kind is not in the store of namespaces. No transaction spans both: its writes look at the namespace
-    /// just before, as all writes of kube-apiserver do.
+    /// Whether a kind is not in the store of namespaces. No transaction spans both: its writes look
+    /// at the namespace just before, as all writes of kube-apiserver do.
     fn is_apart_from_namespaces(&self, target: &Target) -> bool {
         if self.options.other_stores.is_empty() {
             return false;
@@ -535,8 +545,9 @@ impl Registry {
         source(&target.kind) != source(&namespaces.kind)
     }
 
-    /// Like [`Registry::put`], for an object with a claim. The claim ends with the outcome of the write: what the
-    /// object no longer needs is released, or the whole claim if nothing was stored.
+    /// Like [`Registry::put`], for an object with a claim. The claim ends with the outcome of the
+    /// write: what the object no longer needs is released, or the whole claim if nothing was
+    /// stored.
     pub(crate) async fn put_claimed(
         &self,
         target: &Target,
@@ -625,7 +636,8 @@ impl Registry {
         })
     }
 
-    /// Deletes a stored object that cannot be read. Returns `None` when it is readable or does not exist.
+    /// Deletes a stored object that cannot be read. Returns `None` when it is readable or does not
+    /// exist.
     pub(crate) async fn remove_unreadable(&self, target: &Target) -> Result<Option<()>, Failure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         loop {

@@ -57,7 +57,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Stops serving a resource and ends its watches. The stored objects stay. Returns false if it was not served.
+    /// Stops serving a resource and ends its watches. The stored objects stay. Returns false if it
+    /// was not served.
     pub fn withdraw(&self, group: &str, resource: &str) -> bool {
         let withdrawn = self.change_api(group, resource, |api, _| {
             let kind = api

@@ -62,7 +62,8 @@ impl<'a> ActionRequest<'a> {
         }
     }
 
-    /// Whether the request is a create of the action's own resource (`bindings`), not of its subresource.
+    /// Whether the request is a create of the action's own resource (`bindings`), not of its
+    /// subresource.
     pub fn is_alias(&self) -> bool {
         let given = self.permit.attributes().map(|given| given.gvr.resource.as_str());
         given.is_some() && given == self.row.resource
@@ -119,7 +120,8 @@ impl<'a> ActionRequest<'a> {
         self.registry.delete_admitted(self.permit, self.target, options).await
     }
 
-    /// Runs an action of several keys in its own task, which completes even when the request is cancelled.
+    /// Runs an action of several keys in its own task, which completes even when the request is
+    /// cancelled.
     pub async fn run_to_completion<T, F>(
         &self,
         action: impl FnOnce(OwnedActionRequest) -> F,

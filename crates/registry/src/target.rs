@@ -65,8 +65,9 @@ impl Target {
         self.kind.schema(&self.version).unwrap_or(&self.kind.storage)
     }
 
-    /// Returns the schema of the version in which writes handle objects: the storage version for built-in kinds; for
-    /// custom resources the version in the URL, whose rules validate the object.
+    /// Returns the schema of the version in which writes handle objects: the storage version for
+    /// built-in kinds; for custom resources the version in the URL, whose rules validate the
+    /// object.
     pub(crate) fn working(&self) -> &Schema {
         match self.kind.source {
             Source::BuiltIn => &self.kind.storage,

@@ -31,7 +31,8 @@ pub struct WriteResponse {
     pub created: bool,
 }
 
-/// Handles unknown and duplicate fields as the request asks: ignores them, returns warnings, or refuses.
+/// Handles unknown and duplicate fields as the request asks: ignores them, returns warnings, or
+/// refuses.
 pub(crate) fn check_fields(
     decoded: &Decoded,
     validation: FieldValidation,

@@ -1,4 +1,5 @@
-//! [`Write`]: the facts about a write that admission sees. [`Subresource`]: the subresource that is written.
+//! [`Write`]: the facts about a write that admission sees. [`Subresource`]: the subresource that is
+//! written.
 
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::target::Target;
@@ -29,7 +30,8 @@ pub struct Write<'a> {
     pub own: Option<OwnKind<'a>>,
 }
 
-/// The kind and resource of the body of a subresource: an Eviction, a Scale, the options of a stream.
+/// The kind and resource of the body of a subresource: an Eviction, a Scale, the options of a
+/// stream.
 #[derive(Clone, Copy)]
 pub struct OwnKind<'a> {
     /// The kind.
@@ -75,7 +77,8 @@ pub enum Subresource {
     Status,
     /// Another subresource, by name. The change itself enforces its rules.
     Other(&'static str),
-    /// The effect of an action such as `binding` on the object. Admission has already seen the action.
+    /// The effect of an action such as `binding` on the object. Admission has already seen the
+    /// action.
     Action(&'static str),
 }
 

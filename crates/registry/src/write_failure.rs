@@ -7,9 +7,11 @@ use keelson_meta::{Failure, Overgrown};
 pub(crate) enum WriteFailure {
     /// The object is certainly not stored: a step refused it, or the store did.
     NotStored(Failure),
-    /// Shared resources (addresses, ports) could not be allocated. Upstream allocates before it returns any warning.
+    /// Shared resources (addresses, ports) could not be allocated. Upstream allocates before it
+    /// returns any warning.
     NotAllocated(Failure),
-    /// The store failed the write. It is not visible, but may be found stored when the store is opened again.
+    /// The store failed the write. It is not visible, but may be found stored when the store is
+    /// opened again.
     Failed(Failure),
     /// The object may be stored: a second try could apply the change twice.
     Unknown(Failure),

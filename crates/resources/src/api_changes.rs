@@ -31,7 +31,8 @@ impl ApiChanges {
         self.number
     }
 
-    /// Returns the resources that changed after change `number`; `None`: some of these changes are no longer kept.
+    /// Returns the resources that changed after change `number`; `None`: some of these changes are
+    /// no longer kept.
     pub fn since(&self, number: u64) -> Option<BTreeSet<(Str, Str)>> {
         let count = usize::try_from(self.number.saturating_sub(number)).ok()?;
         let first = self.recent.len().checked_sub(count)?;

@@ -79,7 +79,8 @@ pub struct RemoteVersion {
 }
 
 impl PartialEq for RemoteVersion {
-    /// What the server says is compared by its place, because it can be long: it has another when it changes.
+    /// What the server says is compared by its place, because it can be long: it has another when
+    /// it changes.
     fn eq(&self, other: &RemoteVersion) -> bool {
         let place = |of: &RemoteVersion| of.resources.as_ref().map(Arc::as_ptr);
         self.name == other.name
@@ -91,8 +92,8 @@ impl PartialEq for RemoteVersion {
     }
 }
 
-/// What another server's OpenAPI documents say of a group version; empty before they are known, and for servers
-/// without such documents.
+/// What another server's OpenAPI documents say of a group version; empty before they are known, and
+/// for servers without such documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteDocuments {
     /// Path and query of the v3 document at that server.
@@ -337,7 +338,8 @@ pub fn by_priority(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Parses a version: `v2beta1` is (1, 2, 1), where the first number is the stability (2 stable, 1 beta, 0 alpha).
+/// Parses a version: `v2beta1` is (1, 2, 1), where the first number is the stability (2 stable, 1
+/// beta, 0 alpha).
 fn numbers(version: &str) -> Option<(u8, u64, u64)> {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

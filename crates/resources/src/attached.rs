@@ -4,8 +4,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// State of one type that lives as long as its kind: hooks, the client of a conversion webhook, a cache. The crate
-/// that runs the verbs makes it and alone knows its type, so that this crate needs nothing of what it contains.
+/// State of one type that lives as long as its kind: hooks, the client of a conversion webhook, a
+/// cache. The crate that runs the verbs makes it and alone knows its type, so that this crate needs
+/// nothing of what it contains.
 #[derive(Clone, Default)]
 pub struct Attached(Option<Arc<dyn Any + Send + Sync>>);
 

@@ -20,7 +20,8 @@ pub fn built_in_kinds(runtime_config: &[(String, bool)], features: Features) -> 
     kinds.into_values().collect()
 }
 
-/// Returns the version in which kube-apiserver stores a kind. It does not depend on the served versions.
+/// Returns the version in which kube-apiserver stores a kind. It does not depend on the served
+/// versions.
 pub fn stored_gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
     let group = &kind.gvr.group;
     let resource = &kind.gvr.resource;
@@ -46,8 +47,8 @@ pub fn storage_version_hash(catalogue: &Catalogue, kind: &Kind) -> String {
     STANDARD.encode(&digest[..8])
 }
 
-/// Returns the built-in kinds that store objects, by group and resource. `attach` returns what is kept beside the
-/// kind of a group and resource.
+/// Returns the built-in kinds that store objects, by group and resource. `attach` returns what is
+/// kept beside the kind of a group and resource.
 pub fn built_in(
     catalogue: &Arc<Catalogue>,
     served: Served<'_>,

@@ -1,9 +1,10 @@
-//! [`EtcdCodec`]: converts between records and the form in which kube-apiserver stores objects in etcd,
-//! so that either server can take over the data of the other.
+//! [`EtcdCodec`]: converts between records and the form in which kube-apiserver stores objects in
+//! etcd, so that either server can take over the data of the other.
 //!
-//! Built-in kinds are stored as protobuf in its envelope, or as `--storage-media-type` says; CustomResourceDefinitions,
-//! APIServices and custom resources always as JSON; all in kube-apiserver's storage version and without a
-//! resourceVersion. Values in any version and any encoding can be decoded; missing fields get their defaults.
+//! Built-in kinds are stored as protobuf in its envelope, or as `--storage-media-type` says;
+//! CustomResourceDefinitions, APIServices and custom resources always as JSON; all in
+//! kube-apiserver's storage version and without a resourceVersion. Values in any version and any
+//! encoding can be decoded; missing fields get their defaults.
 
 mod custom;
 mod media_type;
@@ -62,8 +63,8 @@ enum Encoding {
 }
 
 impl EtcdCodec {
-    /// Returns the codec for the kinds that a server with this `--runtime-config` and these features
-    /// serves. It stores protobuf.
+    /// Returns the codec for the kinds that a server with this `--runtime-config` and these
+    /// features serves. It stores protobuf.
     pub fn new(runtime_config: &[(String, bool)], features: Features) -> EtcdCodec {
         EtcdCodec::storing(StorageMediaType::Protobuf, runtime_config, features)
     }
@@ -98,7 +99,8 @@ impl EtcdCodec {
         get_by_prefix(&self.kinds, key)
     }
 
-    /// Encodes a record. Values of unknown keys are returned unchanged, unless they are messages in protobuf.
+    /// Encodes a record. Values of unknown keys are returned unchanged, unless they are messages in
+    /// protobuf.
     pub fn encode(&self, key: &[u8], record: &Bytes) -> Result<Bytes, EncodeError> {
         let Some(StoredKind { kind, encoding }) = self.stored_kind(key) else {
             return match custom::group(key) {
@@ -143,8 +145,8 @@ impl EtcdCodec {
         self.media_type.encode(&schema, &obj).map_err(failed)
     }
 
-    /// Whether a write of the same object would store other bytes: in another encoding or, as far as that is seen
-    /// without reading the whole value, in another version.
+    /// Whether a write of the same object would store other bytes: in another encoding or, as far
+    /// as that is seen without reading the whole value, in another version.
     pub fn is_stale(&self, key: &[u8], value: &[u8]) -> bool {
         let Some(StoredKind { encoding: Encoding::WithSchema(media_type, schema), .. }) =
             self.stored_kind(key)
@@ -159,8 +161,8 @@ impl EtcdCodec {
                 .is_ok_and(|envelope| *envelope.api_version != *schema.gvk.api_version())
     }
 
-    /// Decodes a value to a record. An undecodable value becomes an unreadable entry with the reason.
-    /// Values of unknown keys are returned unchanged.
+    /// Decodes a value to a record. An undecodable value becomes an unreadable entry with the
+    /// reason. Values of unknown keys are returned unchanged.
     pub fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
         let Some(stored) = self.stored_kind(key) else {
             return match custom::group(key) {
@@ -257,7 +259,8 @@ fn unknown(api_version: &str, kind: &str) -> String {
     format!("no kind {kind:?} is registered for version {api_version:?}")
 }
 
-/// Applies the defaults of the stored version, which may differ from those of the version of records.
+/// Applies the defaults of the stored version, which may differ from those of the version of
+/// records.
 fn with_defaults(kind: &Kind, schema: &Schema, mut obj: Object) -> Object {
     if schema.gvk != kind.storage.gvk {
         let _ = default::fill(schema, &mut obj);

@@ -1,4 +1,5 @@
-//! [`listed_groups`]: all groups as discovery lists them, those of this server and those of the servers behind it.
+//! [`listed_groups`]: all groups as discovery lists them, those of this server and those of the
+//! servers behind it.
 
 use crate::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion, by_priority};
 use keelson_kinds::api_services::priorities;
@@ -33,8 +34,8 @@ impl<'a> ListedVersion<'a> {
     }
 }
 
-/// Returns all groups but the core group, in the order of the priorities of their APIServices. A version that this
-/// server serves itself is its own.
+/// Returns all groups but the core group, in the order of the priorities of their APIServices. A
+/// version that this server serves itself is its own.
 pub fn listed_groups<'a>(api: &'a ApiTable, remote: &'a [RemoteGroup]) -> Vec<ListedGroup<'a>> {
     let own = api.groups().filter(|group| !group.name.is_empty());
     if remote.is_empty() {

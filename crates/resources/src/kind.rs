@@ -1,5 +1,5 @@
-//! [`Kind`]: one resource with its versions and its rules. It decodes and encodes the objects of the resource.
-//! Callers do not distinguish built-in kinds from custom ones.
+//! [`Kind`]: one resource with its versions and its rules. It decodes and encodes the objects of
+//! the resource. Callers do not distinguish built-in kinds from custom ones.
 
 use crate::attached::Attached;
 use crate::cel_rules::CelRules;
@@ -77,7 +77,8 @@ pub struct Kind {
     pub source: Source,
     /// Changes whenever a producer replaces the resource; 0 for built-in resources.
     pub generation: u64,
-    /// Records up to this revision may have been written with another schema or in another version; 0: none.
+    /// Records up to this revision may have been written with another schema or in another version;
+    /// 0: none.
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition.
     pub definition: Option<(Str, i64)>,
@@ -87,7 +88,8 @@ pub struct Kind {
     pub checks: Vec<VersionChecks>,
     /// The schemas of all versions of a custom resource, served or not.
     pub(crate) all_versions: Vec<Schema>,
-    /// Whether a webhook converts the objects of a custom resource; else conversion only changes the apiVersion.
+    /// Whether a webhook converts the objects of a custom resource; else conversion only changes
+    /// the apiVersion.
     pub has_conversion_webhook: bool,
     /// What the crate that runs the verbs keeps beside the kind.
     pub attached: Attached,
@@ -104,7 +106,8 @@ impl Kind {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
-    /// Adds the errors of the strategy's last rules. They concern the spec, so updates of the status skip them.
+    /// Adds the errors of the strategy's last rules. They concern the spec, so updates of the
+    /// status skip them.
     pub fn validate_last(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
         if let Some(rules) = self.strategy.validate_last {
             rules(new, old, errors);
@@ -150,7 +153,8 @@ impl Kind {
         self.version_checks(version).map(|checks| checks.columns.clone())
     }
 
-    /// Sets the defaults of the schema and of the strategy; `now` is the time that some of them are.
+    /// Sets the defaults of the schema and of the strategy; `now` is the time that some of them
+    /// are.
     pub fn fill_defaults(
         &self,
         schema: &Schema,
@@ -205,7 +209,8 @@ impl Kind {
         has_gvk(&self.storage.gvk, text)
     }
 
-    /// Decodes a record that another release may have written; drops unknown fields and sets defaults.
+    /// Decodes a record that another release may have written; drops unknown fields and sets
+    /// defaults.
     fn decode_foreign(&self, text: &[u8]) -> Result<Object, Failure> {
         let parsed = json::parse(text).map_err(Status::internal)?;
         let given = |name| parsed.value.str_at(&[name]).unwrap_or_default().to_owned();
@@ -227,7 +232,8 @@ impl Kind {
         self.object_in(entry, &self.storage)
     }
 
-    /// Decodes an entry in a version. With a conversion webhook, the entry must be in that version already.
+    /// Decodes an entry in a version. With a conversion webhook, the entry must be in that version
+    /// already.
     pub fn object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
         if self.source == Source::Custom {
             return self.custom_object_in(entry, to);
@@ -257,9 +263,10 @@ impl Kind {
         Ok(self.convert(obj, &from, to))
     }
 
-    /// Decodes an entry of a custom resource in the version in which it is stored, and returns the schema of that
-    /// version. An object that was written with another schema is pruned and gets defaults, unless they would make it
-    /// grow too much: it stays as it was stored, so that it can be read and deleted.
+    /// Decodes an entry of a custom resource in the version in which it is stored, and returns the
+    /// schema of that version. An object that was written with another schema is pruned and gets
+    /// defaults, unless they would make it grow too much: it stays as it was stored, so that it can
+    /// be read and deleted.
     pub fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
         let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
         let version = parsed
@@ -328,8 +335,8 @@ impl Kind {
         })
     }
 
-    /// Converts an object to the version in which writes handle it and sets its defaults: built-in kinds to the
-    /// storage version; custom resources stay as they are.
+    /// Converts an object to the version in which writes handle it and sets its defaults: built-in
+    /// kinds to the storage version; custom resources stay as they are.
     pub fn to_working(&self, obj: Object, from: &Schema) -> Result<Object, Overgrown> {
         if from.gvk == self.storage.gvk || self.source == Source::Custom {
             return Ok(obj);
@@ -340,7 +347,8 @@ impl Kind {
         Ok(obj)
     }
 
-    /// Converts a stored object to another version and normalizes it where conversion changes fields.
+    /// Converts a stored object to another version and normalizes it where conversion changes
+    /// fields.
     pub fn in_version(&self, obj: Object, to: &Schema) -> Object {
         let obj = self.convert(obj, &self.storage, to);
         if !self.strategy.manages_converted_fields {
@@ -367,7 +375,8 @@ impl Kind {
         };
     }
 
-    /// Converts between two versions without a webhook. Fields that the other version does not have are lost.
+    /// Converts between two versions without a webhook. Fields that the other version does not have
+    /// are lost.
     pub fn convert(&self, obj: Object, from: &Schema, to: &Schema) -> Object {
         if from.gvk == to.gvk {
             return obj;

@@ -1,9 +1,11 @@
-//! Which resources are served, and what is known of each: schemas, rules, columns, scale, OpenAPI. Built-in kinds
-//! come from the catalogue, others from a [`Definition`](producer::Definition) at run time; nothing that uses a
+//! Which resources are served, and what is known of each: schemas, rules, columns, scale, OpenAPI.
+//! Built-in kinds come from the catalogue, others from a [`Definition`](producer::Definition) at
+//! run time; nothing that uses a
 //! [`Kind`] needs to know which of the two it has.
 //!
-//! The crate has no runtime and reads no store: of the store it uses `Revision` and `KeyValue`, of the cache
-//! nothing. What the verbs keep beside a kind (hooks, connections to webhooks) is [`Attached`] to it.
+//! The crate has no runtime and reads no store: of the store it uses `Revision` and `KeyValue`, of
+//! the cache nothing. What the verbs keep beside a kind (hooks, connections to webhooks) is
+//! [`Attached`] to it.
 
 mod api_changes;
 pub mod api_table;

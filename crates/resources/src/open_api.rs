@@ -8,12 +8,14 @@ use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi, RemoteSpec
 use std::sync::Arc;
 
 impl ApiTable {
-    /// Calls `work` with the OpenAPI documents of all resources. The time grows with the custom resources.
+    /// Calls `work` with the OpenAPI documents of all resources. The time grows with the custom
+    /// resources.
     pub fn documents<T>(&self, catalogue: &Arc<Catalogue>, work: impl FnOnce(&OpenApi) -> T) -> T {
         self.documents_with_remote(catalogue, &[], work)
     }
 
-    /// Calls `work` with the OpenAPI documents of no group and of one, without other groups' custom resources.
+    /// Calls `work` with the OpenAPI documents of no group and of one, without other groups' custom
+    /// resources.
     pub fn documents_of<T>(
         &self,
         catalogue: &Arc<Catalogue>,
@@ -23,7 +25,8 @@ impl ApiTable {
         self.documents_with(catalogue, custom_versions(self.group(group).into_iter()), &[], work)
     }
 
-    /// Calls `work` with the documents of all resources, in which those of other servers are merged.
+    /// Calls `work` with the documents of all resources, in which those of other servers are
+    /// merged.
     pub fn documents_with_remote<T>(
         &self,
         catalogue: &Arc<Catalogue>,

@@ -18,8 +18,8 @@ pub struct OpenApiIndex {
     pub hash: String,
 }
 
-/// The last index that was requested. After a change of the API table only the documents of the changed groups are
-/// hashed again.
+/// The last index that was requested. After a change of the API table only the documents of the
+/// changed groups are hashed again.
 #[derive(Default)]
 pub struct OpenApiIndexCache(Mutex<Option<CachedIndex>>);
 
@@ -37,8 +37,8 @@ impl fmt::Debug for OpenApiIndexCache {
 }
 
 impl OpenApiIndexCache {
-    /// Returns the index of a table that has at least change `number`. `changed_since` returns the groups that have
-    /// changed after a change; `None`: too many, all are hashed.
+    /// Returns the index of a table that has at least change `number`. `changed_since` returns the
+    /// groups that have changed after a change; `None`: too many, all are hashed.
     pub fn index(
         &self,
         api: &ApiTable,

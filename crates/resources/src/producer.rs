@@ -1,4 +1,5 @@
-//! What producers of the API table define: resources that are added, changed and removed while the server runs.
+//! What producers of the API table define: resources that are added, changed and removed while the
+//! server runs.
 
 use crate::api_table::{Endpoint, Source};
 use crate::attached::Attached;
@@ -127,8 +128,8 @@ impl DefinedVersion {
 }
 
 impl Definition {
-    /// Returns the kind of the resource. `generation` is the number of the change of the API table; records up to
-    /// `foreign_through` may have been written with another definition.
+    /// Returns the kind of the resource. `generation` is the number of the change of the API table;
+    /// records up to `foreign_through` may have been written with another definition.
     pub fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
         let storage = self
             .versions

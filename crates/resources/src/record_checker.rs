@@ -26,7 +26,8 @@ pub struct RecordChecker {
 }
 
 impl RecordChecker {
-    /// Returns a checker for all built-in kinds, including those that are not served by default, and for `others`.
+    /// Returns a checker for all built-in kinds, including those that are not served by default,
+    /// and for `others`.
     pub fn for_all_kinds(others: &'static [OtherRecord]) -> RecordChecker {
         RecordChecker { resources: StoredResources::default(), others }
     }
@@ -39,7 +40,8 @@ impl RecordChecker {
         self.kind(key).map(|kind| kind.gvr.qualified().to_string())
     }
 
-    /// Checks that a record is a valid object of the kind and name in its key. The error says why not.
+    /// Checks that a record is a valid object of the kind and name in its key. The error says why
+    /// not.
     pub fn check(&self, kv: &KeyValue) -> Result<(), String> {
         if let Some(other) = self.other(&kv.key) {
             return (other.check)(&kv.value);

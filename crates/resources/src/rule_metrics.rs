@@ -1,4 +1,5 @@
-//! Durations of the validation rules of custom resources. They are the process's: rules belong to no registry.
+//! Durations of the validation rules of custom resources. They are the process's: rules belong to
+//! no registry.
 
 use keelson_metrics::{Bounds, Description, Exposition, Histogram};
 use std::sync::LazyLock;

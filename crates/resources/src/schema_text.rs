@@ -46,7 +46,8 @@ impl fmt::Debug for SchemaText {
 }
 
 impl SchemaText {
-    /// Finds the schema of a version in the JSON of its definition; keeps a copy of `schema` if it is not there.
+    /// Finds the schema of a version in the JSON of its definition; keeps a copy of `schema` if it
+    /// is not there.
     pub fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
         SchemaText(match schema_range(definition.json_slice(), version) {
             Some(range) => {

@@ -36,7 +36,8 @@ impl StoredResources {
         get_by_prefix(&self.by_prefix, key)
     }
 
-    /// Returns group and resource of the object with this key; `None` if it is not an object of the API.
+    /// Returns group and resource of the object with this key; `None` if it is not an object of the
+    /// API.
     pub fn group_resource<'a>(&'a self, key: &'a [u8]) -> Option<(&'a str, &'a str)> {
         if let Some(kind) = self.kind(key) {
             return Some((&kind.gvr.group, &kind.gvr.resource));

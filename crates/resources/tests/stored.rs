@@ -1,5 +1,5 @@
-//! Objects as kube-apiserver stores them: their keys, their versions, and a byte-exact round trip of
-//! what it wrote.
+//! Objects as kube-apiserver stores them: their keys, their versions, and a byte-exact round trip
+//! of what it wrote.
 
 use bytes::Bytes;
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Value, value};
@@ -132,8 +132,8 @@ fn keys_and_encodings_of_every_kind_match_kube_apiserver() {
 }
 
 /// Kinds whose populated objects have contradictions that decoding resolves: Pods name
-/// two service accounts or have limits without requests, a node two first ranges, a namespace lacks the
-/// label of its name, a secret has text beside its data.
+/// two service accounts or have limits without requests, a node two first ranges, a namespace lacks
+/// the label of its name, a secret has text beside its data.
 const CONTRADICTORY: [&str; 12] = [
     "CronJob",
     "DaemonSet",

@@ -67,7 +67,8 @@ struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// Reads a token as Go's `encoding/json` does: names in any case. The error is that of a value of another type.
+    /// Reads a token as Go's `encoding/json` does: names in any case. The error is that of a value
+    /// of another type.
     fn read(value: &Value) -> Result<Token<'_>, String> {
         let mut token = Token::default();
         if value.is_null() {

@@ -161,8 +161,9 @@ pub fn named_kind(schema: &Schema, body: &[u8], format: Format) -> Option<GroupV
     }
 }
 
-/// Decodes the options of a request. `check` accepts the kind of the body, and missing parts of it are
-/// taken from the schema. Unknown and duplicate fields are ignored. Errors have upstream's messages.
+/// Decodes the options of a request. `check` accepts the kind of the body, and missing parts of it
+/// are taken from the schema. Unknown and duplicate fields are ignored. Errors have upstream's
+/// messages.
 pub fn decode_options(
     schema: &Schema,
     body: &[u8],
@@ -398,8 +399,8 @@ pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
     vec![text]
 }
 
-/// Decodes a parsed file of a configuration strictly, with the messages of Go's strict decoder. `root` is the type of
-/// the file.
+/// Decodes a parsed file of a configuration strictly, with the messages of Go's strict decoder.
+/// `root` is the type of the file.
 pub fn configuration(types: &Types, root: StructId, parsed: ParsedYaml) -> Result<Value, String> {
     let mut canonicalizer = Canonicalizer::new(types, GoDecoder::Json);
     let file = canonicalizer.object(types.get(root), parsed.value).map_err(|error| error.0)?;

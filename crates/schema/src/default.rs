@@ -3,8 +3,9 @@
 use crate::types::{Schema, Shape, Struct, Types};
 use keelson_meta::{Growth, Map, Object, Overgrown, Value};
 
-/// Sets the defaults of unset fields in every struct that is present. After an error, only some of them are set:
-/// a large default in each of many items, or defaults within defaults, would take any amount of memory.
+/// Sets the defaults of unset fields in every struct that is present. After an error, only some of
+/// them are set: a large default in each of many items, or defaults within defaults, would take any
+/// amount of memory.
 pub fn fill(schema: &Schema, obj: &mut Object) -> Result<(), Overgrown> {
     members(&schema.types, schema.root(), &mut obj.root, &mut Growth::default())
 }

@@ -1,4 +1,5 @@
-//! Numbers as a body writes them, for the messages of Go's decoder: it quotes the text of a number that does not fit.
+//! Numbers as a body writes them, for the messages of Go's decoder: it quotes the text of a number
+//! that does not fit.
 
 use crate::canonical::json_number_name;
 use crate::json;

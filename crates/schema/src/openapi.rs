@@ -135,7 +135,8 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// Adds documents of other servers to the index: paths with their URLs. Paths that are there are kept.
+    /// Adds documents of other servers to the index: paths with their URLs. Paths that are there
+    /// are kept.
     pub fn v3_index_with(
         index: &[u8],
         documents: impl IntoIterator<Item = (String, String)>,

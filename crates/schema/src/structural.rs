@@ -351,7 +351,8 @@ impl ValueValidation {
     }
 }
 
-/// Maximum size of a compiled pattern. It fits every pattern of a few repeated classes that Go accepts.
+/// Maximum size of a compiled pattern. It fits every pattern of a few repeated classes that Go
+/// accepts.
 const PATTERN_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum depth of a pattern, above that of any that Go accepts.

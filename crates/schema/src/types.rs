@@ -305,7 +305,8 @@ pub struct Field {
     pub granular: bool,
     /// `x-kubernetes-patch-strategy` has `retainKeys`.
     pub retain_keys: bool,
-    /// `x-kubernetes-patch-strategy` is `replace`: a strategic patch replaces the member, map or not.
+    /// `x-kubernetes-patch-strategy` is `replace`: a strategic patch replaces the member, map or
+    /// not.
     pub patch_replace: bool,
 }
 

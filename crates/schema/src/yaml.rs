@@ -1,5 +1,5 @@
-//! YAML decoding and encoding, as sigs.k8s.io/yaml does them: with the syntax of libyaml, the scalars
-//! of YAML 1.1 and the error messages of its Go translation.
+//! YAML decoding and encoding, as sigs.k8s.io/yaml does them: with the syntax of libyaml, the
+//! scalars of YAML 1.1 and the error messages of its Go translation.
 //!
 //! Bytes become text (`input`), text tokens (`scanner`), tokens events (`parser`), events nodes
 //! (`document`), and nodes values (`construct`). Nothing recurses before the last step, whose depth
@@ -161,8 +161,8 @@ fn plain_json(bytes: &[u8]) -> Option<Value> {
     (is_same && is_read_alike(&parsed.value)).then_some(parsed.value)
 }
 
-/// Whether the numbers and keys of a value are the same in YAML: whole floats become integers there,
-/// and a long key is none.
+/// Whether the numbers and keys of a value are the same in YAML: whole floats become integers
+/// there, and a long key is none.
 fn is_read_alike(value: &Value) -> bool {
     match value {
         Value::Float(number) => number.fract() != 0.0,

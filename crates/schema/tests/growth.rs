@@ -1,5 +1,5 @@
-//! Memory of defaults, which may be much larger than the object that gets them. Memory is counted for the whole
-//! process, so other tests in it may only add a little.
+//! Memory of defaults, which may be much larger than the object that gets them. Memory is counted
+//! for the whole process, so other tests in it may only add a little.
 
 use keelson_meta::growth::GROWN_BYTES_MAX;
 use keelson_meta::{GroupVersionKind, Object, Overgrown, Value, value};

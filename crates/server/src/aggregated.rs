@@ -1,5 +1,5 @@
-//! Aggregated discovery: all served resources in one document, with an ETag. Its text is cached per group, because
-//! clients request it often and a CustomResourceDefinition changes only one group.
+//! Aggregated discovery: all served resources in one document, with an ETag. Its text is cached per
+//! group, because clients request it often and a CustomResourceDefinition changes only one group.
 
 use crate::discovery::strings;
 use crate::negotiate::Encoding;
@@ -49,8 +49,8 @@ pub(crate) struct Document {
 }
 
 impl Aggregated {
-    /// Returns the document of the core group, or of all others. If `is_known` returns true for its hash, the client has
-    /// the document already, and the text is empty.
+    /// Returns the document of the core group, or of all others. If `is_known` returns true for its
+    /// hash, the client has the document already, and the text is empty.
     pub fn document(
         &self,
         registry: &Registry,

@@ -22,8 +22,8 @@ use tokio::time::Instant;
 const LATENCY_MIN: Duration = Duration::from_millis(500);
 const LATENCY: Str = Str::new_static("apiserver.latency.k8s.io/total");
 
-/// The audit event of a request. When it is dropped before the response is complete, because the client
-/// has closed the connection or a stream has ended, it stores the last event.
+/// The audit event of a request. When it is dropped before the response is complete, because the
+/// client has closed the connection or a stream has ended, it stores the last event.
 pub(crate) struct AuditedRequest {
     audit: Arc<Audit>,
     config: RequestConfig,
@@ -32,7 +32,8 @@ pub(crate) struct AuditedRequest {
     pub annotations: Arc<Annotations>,
     started: Instant,
     is_long_running: bool,
-    /// Whether it was refused before its sender was known: then there is one event, of the response.
+    /// Whether it was refused before its sender was known: then there is one event, of the
+    /// response.
     is_refused: bool,
     state: Mutex<State>,
 }

@@ -28,7 +28,8 @@ pub(crate) enum Step {
 
 /// Produces a body chunk by chunk while it is sent, without waiting for IO.
 pub(crate) trait ChunkSource: Send {
-    /// Produces the next chunk. A failure closes the connection, because the response has already started.
+    /// Produces the next chunk. A failure closes the connection, because the response has already
+    /// started.
     fn next(&mut self) -> Result<Step, Failure>;
 
     /// Returns whether all chunks were produced.
@@ -115,8 +116,8 @@ impl Body {
     }
 }
 
-/// A stream of chunks that a future produces. The future is polled in the task of the connection, only when
-/// the next chunk is polled, so an event wakes only one task.
+/// A stream of chunks that a future produces. The future is polled in the task of the connection,
+/// only when the next chunk is polled, so an event wakes only one task.
 pub(crate) struct ChunkStream {
     run: Pin<Box<dyn Future<Output = ()> + Send>>,
     slot: ChunkSlot,
@@ -213,8 +214,8 @@ impl From<Vec<u8>> for Body {
     }
 }
 
-/// A list of objects in their stored encoding: head, items separated by commas, tail. Chunks are assembled
-/// when they are sent.
+/// A list of objects in their stored encoding: head, items separated by commas, tail. Chunks are
+/// assembled when they are sent.
 pub(crate) struct ListBody {
     head: Bytes,
     items: std::vec::IntoIter<Entry>,

@@ -24,8 +24,8 @@ impl BodyMemory {
         BodyMemory { bytes: Arc::new(Semaphore::new(bytes)), wait_max: limits.bodies_wait_max }
     }
 
-    /// Reserves memory for a body until the returned permit is dropped. Waits if there is not enough, and
-    /// fails with 429 after `wait_max`.
+    /// Reserves memory for a body until the returned permit is dropped. Waits if there is not
+    /// enough, and fails with 429 after `wait_max`.
     pub async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Failure> {
         let count = u32::try_from(bytes).map_err(Status::internal)?;
         if let Ok(reserved) = self.bytes.clone().try_acquire_many_owned(count) {

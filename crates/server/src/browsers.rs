@@ -1,5 +1,5 @@
-//! Headers for browsers: which origins may call the server (CORS), and that it is only called with TLS
-//! (HSTS). They are on every response, whatever answered the request.
+//! Headers for browsers: which origins may call the server (CORS), and that it is only called with
+//! TLS (HSTS). They are on every response, whatever answered the request.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use keelson_meta::go_regex;
@@ -31,8 +31,8 @@ pub struct BrowserOptions {
 pub struct CrossOrigins(Vec<Regex>);
 
 impl CrossOrigins {
-    /// Compiles the expressions of `--cors-allowed-origins`. Each must pin the start and the end of the
-    /// host, so that no longer name matches. Returns all that is wrong.
+    /// Compiles the expressions of `--cors-allowed-origins`. Each must pin the start and the end of
+    /// the host, so that no longer name matches. Returns all that is wrong.
     pub fn new(expressions: &[String]) -> Result<CrossOrigins, Vec<String>> {
         let mut origins = vec![];
         let mut wrong = vec![];

@@ -1,4 +1,5 @@
-//! `/statusz` and `/flagz`: version and flags of this process, as text or as `config.k8s.io` objects.
+//! `/statusz` and `/flagz`: version and flags of this process, as text or as `config.k8s.io`
+//! objects.
 
 use crate::app::App;
 use crate::negotiate::{self, ComponentForm};
@@ -12,7 +13,8 @@ const COMPONENT: &str = "apiserver";
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
      guarantees and is for debugging purposes only.\n";
 
-/// Responds to a request for one of the pages. Returns `None` for other paths, or if the feature is off.
+/// Responds to a request for one of the pages. Returns `None` for other paths, or if the feature is
+/// off.
 pub(crate) fn answer(app: &App, head: &RequestHead, path: &str) -> Option<Result<Reply, Failure>> {
     match path {
         "/statusz" | "/flagz" if !has_page(app, path) => None,

@@ -120,7 +120,8 @@ fn session_options(head: &RequestHead, kind: &GroupVersionKind) -> Result<Object
     Ok(options)
 }
 
-/// Checks that the user may also create the subresource (AuthorizePodWebsocketUpgradeCreatePermission).
+/// Checks that the user may also create the subresource
+/// (AuthorizePodWebsocketUpgradeCreatePermission).
 async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(), Failure> {
     let Some(given) = permit.attributes() else { return Ok(()) };
     let decision = app.authorizer.decide(permit.user(), &given.with_verb("create")).await;

@@ -1,8 +1,9 @@
 //! Limits on open connections, and eviction when they are reached.
 //!
-//! A connection counts as authenticated after its first authenticated request or verified certificate. The
-//! number of unauthenticated connections is limited, in total and per address: at the limit, the oldest
-//! idle one is closed when a new one arrives. So clients with credentials can always connect.
+//! A connection counts as authenticated after its first authenticated request or verified
+//! certificate. The number of unauthenticated connections is limited, in total and per address: at
+//! the limit, the oldest idle one is closed when a new one arrives. So clients with credentials can
+//! always connect.
 
 use crate::limits::Limits;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +19,8 @@ pub(crate) struct Connections {
     table: Mutex<Table>,
     /// Notified when a connection has closed.
     closed: Notify,
-    /// Bytes received on unauthenticated connections that do not belong to a complete request head yet.
+    /// Bytes received on unauthenticated connections that do not belong to a complete request head
+    /// yet.
     unauthenticated_bytes: AtomicUsize,
 }
 
@@ -166,7 +168,8 @@ impl Table {
         member
     }
 
-    /// Evicts the oldest idle candidate, or the oldest one if none is idle. Returns false if there is none.
+    /// Evicts the oldest idle candidate, or the oldest one if none is idle. Returns false if there
+    /// is none.
     fn evict(&mut self, is_candidate: impl Fn(&Member) -> bool) -> bool {
         let candidates = || self.unauthenticated.values().filter(|member| is_candidate(member));
         let idle = candidates().find(|member| member.requests.load(Ordering::Relaxed) == 0);
@@ -243,8 +246,8 @@ impl ConnectionSlot {
         }
     }
 
-    /// Counts received bytes. Returns false if an unauthenticated client has sent too many without a
-    /// complete request head.
+    /// Counts received bytes. Returns false if an unauthenticated client has sent too many without
+    /// a complete request head.
     pub fn record_received(&self, bytes: usize) -> bool {
         let SlotInner { member, connections } = &*self.0;
         if member.is_authenticated.load(Ordering::Relaxed)

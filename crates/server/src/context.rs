@@ -1,4 +1,5 @@
-//! The context of a request, from before its authentication until the last byte of its response is sent.
+//! The context of a request, from before its authentication until the last byte of its response is
+//! sent.
 
 use crate::audited::AuditedRequest;
 use crate::connections::{ConnectionSlot, OpenRequest};
@@ -41,7 +42,8 @@ pub(crate) struct RequestContext {
     started: Option<Instant>,
     /// Records the request in metrics, once its labels are known.
     observer: Option<RequestObserver>,
-    /// The audit event, which is stored when the response ends; `None` if the request is not audited.
+    /// The audit event, which is stored when the response ends; `None` if the request is not
+    /// audited.
     audited: Option<Arc<AuditedRequest>>,
     /// The spans of the request; `None` without tracing.
     trace: Option<Box<RequestTrace>>,
@@ -160,7 +162,8 @@ impl RequestContext {
         self.trace.as_mut().map(|trace| trace.step(name)).unwrap_or_default()
     }
 
-    /// Leaves the span of the verb to those who have a part in it: a watch ends it with its initial events.
+    /// Leaves the span of the verb to those who have a part in it: a watch ends it with its initial
+    /// events.
     pub fn hand_over_verb_span(&mut self) {
         if let Some(trace) = &mut self.trace {
             trace.end_verb();
@@ -192,7 +195,8 @@ impl RequestContext {
         self.started.unwrap_or_else(Instant::now)
     }
 
-    /// Returns the audit annotations of the request, or `None` if they are neither logged nor audited.
+    /// Returns the audit annotations of the request, or `None` if they are neither logged nor
+    /// audited.
     pub fn annotations(&self) -> Option<Arc<Annotations>> {
         let logged = || self.log.as_ref().map(|log| log.annotations());
         self.audited.as_ref().map(|audited| audited.annotations.clone()).or_else(logged)

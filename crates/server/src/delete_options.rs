@@ -1,4 +1,5 @@
-//! Decodes the options of delete and deletecollection: the body if there is one, otherwise the query.
+//! Decodes the options of delete and deletecollection: the body if there is one, otherwise the
+//! query.
 
 use crate::query::Query;
 use crate::request_head::RequestHead;
@@ -19,7 +20,8 @@ const SCHEME: &str = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/r
 /// Kinds that the scheme of options knows in every group version, beside those that all know.
 const OPTIONS_KINDS: [&str; 2] = ["CreateOptions", "UpdateOptions"];
 
-/// The other kinds of the group meta.k8s.io: the kind, the version of a body, and that of its Go type.
+/// The other kinds of the group meta.k8s.io: the kind, the version of a body, and that of its Go
+/// type.
 const META_KINDS: [(&str, &str, &str); 12] = [
     ("GetOptions", "v1", "v1"),
     ("ListOptions", "v1", "v1"),
@@ -64,7 +66,8 @@ fn from_query(query: &Query) -> Result<GivenDeleteOptions, Failure> {
     })
 }
 
-/// Decodes a body. Upstream takes the kind DeleteOptions in every group version, also in unknown ones.
+/// Decodes a body. Upstream takes the kind DeleteOptions in every group version, also in unknown
+/// ones.
 fn from_body(
     head: &RequestHead,
     body: &[u8],

@@ -6,13 +6,14 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-/// The documents that are being sent, by name. Weak, so that a text is freed after its last response.
+/// The documents that are being sent, by name. Weak, so that a text is freed after its last
+/// response.
 #[derive(Debug, Default)]
 pub(crate) struct Documents(Mutex<HashMap<String, Weak<Vec<u8>>>>);
 
 impl Documents {
-    /// Returns the text of a document. Generates it, one document at a time, unless it is being sent already.
-    /// Returns `None` if `make` does.
+    /// Returns the text of a document. Generates it, one document at a time, unless it is being
+    /// sent already. Returns `None` if `make` does.
     pub async fn text(
         &self,
         name: &str,

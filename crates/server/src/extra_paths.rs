@@ -1,5 +1,5 @@
-//! [`ExtraPath`]: non-resource paths that the program adds to those of kube-apiserver. Access is that of any
-//! non-resource path: by its name and the verbs `get` and `post`.
+//! [`ExtraPath`]: non-resource paths that the program adds to those of kube-apiserver. Access is
+//! that of any non-resource path: by its name and the verbs `get` and `post`.
 
 use crate::query::Query;
 use bytes::Bytes;

@@ -1,8 +1,9 @@
-//! Priority and fairness: the seat that a request takes before it is authorized. The rules are in the crate
-//! `fairness`; here are the locks, the waiting, the loop that follows the configuration, and what is shown.
+//! Priority and fairness: the seat that a request takes before it is authorized. The rules are in
+//! the crate `fairness`; here are the locks, the waiting, the loop that follows the configuration,
+//! and what is shown.
 //!
-//! A request that finds a seat costs two short locks of its level. One that waits has a place in a queue
-//! until it starts, its client goes away, or a quarter of its time has passed.
+//! A request that finds a seat costs two short locks of its level. One that waits has a place in a
+//! queue until it starts, its client goes away, or a quarter of its time has passed.
 
 mod configuration;
 mod dumps;
@@ -138,8 +139,8 @@ impl<'a> Asked<'a> {
 }
 
 impl Fairness {
-    /// Returns the state of a new server with the mandatory configuration; `None` if it is switched off, or
-    /// if requests are not limited.
+    /// Returns the state of a new server with the mandatory configuration; `None` if it is switched
+    /// off, or if requests are not limited.
     pub(crate) fn new(limits: &Limits) -> Option<Arc<Fairness>> {
         let all =
             limits.requests_in_flight_max.saturating_add(limits.mutating_requests_in_flight_max);

@@ -143,8 +143,8 @@ pub(crate) fn forwarded_headers(head: &RequestHead) -> HeaderMap {
     headers
 }
 
-/// Removes the headers of an answer that is passed on which speak of the connection, or which are this
-/// server's business.
+/// Removes the headers of an answer that is passed on which speak of the connection, or which are
+/// this server's business.
 pub(crate) fn clean_answer(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
     CORS.iter().for_each(|name| drop(headers.remove(name)));

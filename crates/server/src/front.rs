@@ -1,5 +1,5 @@
-//! What is done for every request whatever answers it: the headers for browsers, and the files of the
-//! explorer.
+//! What is done for every request whatever answers it: the headers for browsers, and the files of
+//! the explorer.
 
 use crate::app::App;
 use crate::body::Body;
@@ -10,8 +10,8 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use std::sync::Arc;
 
-/// Answers a request. What a browser asks before a request of another origin is answered here, without
-/// authentication; so are the files of the explorer, which hold nothing of the cluster.
+/// Answers a request. What a browser asks before a request of another origin is answered here,
+/// without authentication; so are the files of the explorer, which hold nothing of the cluster.
 pub(crate) async fn answer(
     app: Arc<App>,
     request: Request<Incoming>,

@@ -1,5 +1,5 @@
-//! The health of background components: the feed of the cache, the commit thread, control loops. `/livez` and
-//! `/readyz` fail while one of them does.
+//! The health of background components: the feed of the cache, the commit thread, control loops.
+//! `/livez` and `/readyz` fail while one of them does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,8 @@ pub struct Health {
 }
 
 impl Health {
-    /// Lists a check of upstream that only some configurations have. It passes unless its component fails.
+    /// Lists a check of upstream that only some configurations have. It passes unless its component
+    /// fails.
     pub fn list(&self, check: &'static str) {
         self.optional.lock().unwrap_or_else(PoisonError::into_inner).insert(check);
     }
@@ -23,7 +24,8 @@ impl Health {
         self.optional.lock().unwrap_or_else(PoisonError::into_inner).contains(check)
     }
 
-    /// Marks a component as failing. `why` is visible to every client that may read the health checks.
+    /// Marks a component as failing. `why` is visible to every client that may read the health
+    /// checks.
     pub fn fail(&self, component: &'static str, why: impl Into<String>) {
         self.failing().insert(component, why.into());
     }

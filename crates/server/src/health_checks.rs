@@ -1,4 +1,5 @@
-//! `/healthz`, `/livez` and `/readyz`: all checks together and one by one, with kube-apiserver's names.
+//! `/healthz`, `/livez` and `/readyz`: all checks together and one by one, with kube-apiserver's
+//! names.
 
 use crate::app::App;
 use crate::request_head::RequestHead;
@@ -25,12 +26,13 @@ enum CheckedBy {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Probe {
-    /// Always passes: what the check names is done before the first request, or has no state of its own
-    /// in Keelson.
+    /// Always passes: what the check names is done before the first request, or has no state of its
+    /// own in Keelson.
     Started,
     /// The store accepts writes.
     Store,
-    /// The store of single resources with this number accepts writes. Only listed where there is one.
+    /// The store of single resources with this number accepts writes. Only listed where there is
+    /// one.
     OtherStore(usize),
     /// The server is not shutting down.
     Shutdown,

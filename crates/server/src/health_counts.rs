@@ -1,10 +1,12 @@
-//! The results of the health checks as metrics (`/metrics/slis`, component-base `metrics/prometheus/slis`).
+//! The results of the health checks as metrics (`/metrics/slis`, component-base
+//! `metrics/prometheus/slis`).
 
 use keelson_metrics::{Description, Exposition, MetricType};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often each check passed and failed, and its last result. Only checks that clients asked for count.
+/// How often each check passed and failed, and its last result. Only checks that clients asked for
+/// count.
 #[derive(Debug, Default)]
 pub(crate) struct HealthCounts {
     results: Mutex<BTreeMap<Key, Results>>,

@@ -1,5 +1,5 @@
-//! Logs changes of the health checks. Failing checks are polled about every second, so a line for each request
-//! would be too many.
+//! Logs changes of the health checks. Failing checks are polled about every second, so a line for
+//! each request would be too many.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

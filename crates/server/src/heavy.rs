@@ -1,6 +1,6 @@
-//! Requests with large bodies and long lists that are encoded whole: a limited number of them is processed at once,
-//! without blocking the threads that serve other requests. A request that waits, for a webhook for instance, releases
-//! its permit.
+//! Requests with large bodies and long lists that are encoded whole: a limited number of them is
+//! processed at once, without blocking the threads that serve other requests. A request that waits,
+//! for a webhook for instance, releases its permit.
 
 use keelson_auth::off_worker::{self, SHORT_BYTES_MAX};
 use keelson_meta::status::Details;
@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 /// Largest body of a request that is processed without a limit.
 pub(crate) const LIGHT_BYTES_MAX: usize = 128 << 10;
-/// Most requests with larger bodies that are processed at once, each on its own thread. Also limits the memory
-/// of their objects.
+/// Most requests with larger bodies that are processed at once, each on its own thread. Also limits
+/// the memory of their objects.
 const HEAVY_AT_ONCE_MAX: u32 = 2;
 /// Smallest body of a request that is processed alone.
 const ALONE_BYTES_MIN: usize = 1 << 20;
@@ -26,12 +26,13 @@ const IDLE_TURN_MAX: Duration = Duration::from_millis(50);
 /// Most requests that wait for their first permit. Further ones get 429.
 const HEAVY_WAITING_MAX: usize = 64;
 
-/// The limiter of this process. Static, because processors and memory are shared by all servers in it.
+/// The limiter of this process. Static, because processors and memory are shared by all servers in
+/// it.
 static LIMITER: HeavyLimiter = HeavyLimiter::new();
 
-/// Runs the work of a request with an input of `bytes` bytes: a body, a stored object, a list. The work is borrowed,
-/// because a future that is passed by value is stored twice by the caller, which would double the size of a request
-/// with each layer.
+/// Runs the work of a request with an input of `bytes` bytes: a body, a stored object, a list. The
+/// work is borrowed, because a future that is passed by value is stored twice by the caller, which
+/// would double the size of a request with each layer.
 pub(crate) async fn run<T>(
     bytes: usize,
     mut work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,

@@ -16,7 +16,8 @@ pub(crate) fn refusal(version: Version, headers: &HeaderMap) -> Option<Reply> {
     Some(respond::bad_request(line))
 }
 
-/// Returns whether a byte is allowed in a Host header (RFC 3986, section 3.2.2, with ports and zones).
+/// Returns whether a byte is allowed in a Host header (RFC 3986, section 3.2.2, with ports and
+/// zones).
 fn is_host_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=@[]'_~".contains(byte)
 }

@@ -1,7 +1,7 @@
-//! HTTP/1.1 connections. A watch takes over its connection: while it lasts there is nothing to read and one
-//! response to write, so hyper's connection with its buffers and the future of the request are freed, and
-//! the chunked body is encoded here (RFC 9112, section 7.1). Afterwards the connection accepts requests
-//! again.
+//! HTTP/1.1 connections. A watch takes over its connection: while it lasts there is nothing to read
+//! and one response to write, so hyper's connection with its buffers and the future of the request
+//! are freed, and the chunked body is encoded here (RFC 9112, section 7.1). Afterwards the
+//! connection accepts requests again.
 
 use crate::app::App;
 use crate::body::{Body, ChunkStream};
@@ -30,8 +30,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// The last chunk of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// Most header lines of a request; more are 431. A user behind a proxy may have a line for each of his groups.
-/// `http`'s map of headers cannot outgrow its maximum with so many names, whatever they are: it would panic.
+/// Most header lines of a request; more are 431. A user behind a proxy may have a line for each of
+/// his groups. `http`'s map of headers cannot outgrow its maximum with so many names, whatever they
+/// are: it would panic.
 const HEADERS_MAX: usize = 6500;
 /// Bytes of the longest chunk size line: hexadecimal digits and CRLF.
 const SIZE_LINE_BYTES: usize = 18;

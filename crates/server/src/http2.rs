@@ -1,5 +1,5 @@
-//! HTTP/2 connections. A stream whose client reads nothing is reset after a timeout. A connection ends
-//! gracefully (GOAWAY) if it is idle or old, on request, or at shutdown.
+//! HTTP/2 connections. A stream whose client reads nothing is reset after a timeout. A connection
+//! ends gracefully (GOAWAY) if it is idle or old, on request, or at shutdown.
 
 use crate::app::App;
 use crate::front;
@@ -34,7 +34,8 @@ where
             first_request.mark_arrived();
             let app = app.clone();
             let peer = peer.clone();
-            // Boxed, so that its memory is freed when the response begins: a watch needs little of it.
+            // Boxed, so that its memory is freed when the response begins: a watch needs little of
+            // it.
             Box::pin(async move {
                 let answer = front::answer(app, request, peer).await;
                 response_body::mark_waiting_for_client();
@@ -125,7 +126,8 @@ impl Lifetime {
         }
     }
 
-    /// Decides what to do with a connection that has been idle this long; `None` if it has a request.
+    /// Decides what to do with a connection that has been idle this long; `None` if it has a
+    /// request.
     fn check(&mut self, idle: Option<Duration>, now: Instant) -> Action {
         if self.is_ending {
             // The last responses may wait for a client that reads nothing.
@@ -176,8 +178,8 @@ where
     }
 }
 
-/// Polls a stream. Also ready if its client has read nothing for too long. `stalled` is set while the stream
-/// waits for its client.
+/// Polls a stream. Also ready if its client has read nothing for too long. `stalled` is set while
+/// the stream waits for its client.
 fn poll(
     stream: Pin<&mut impl Future<Output = ()>>,
     stalled: &mut Option<Pin<Box<Sleep>>>,

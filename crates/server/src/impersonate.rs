@@ -1,6 +1,6 @@
 //! Impersonation: requests as another user with the `Impersonate-*` headers (apiserver
-//! `filters/impersonation`). It fails closed: a header that is empty, repeated, not UTF-8 or unknown is an
-//! error. kube-apiserver ignores some of these and serves the request as its sender.
+//! `filters/impersonation`). It fails closed: a header that is empty, repeated, not UTF-8 or
+//! unknown is an error. kube-apiserver ignores some of these and serves the request as its sender.
 
 use crate::header_lists;
 use http::header::HeaderName;
@@ -28,8 +28,8 @@ const PARTS_MANY: usize = 4;
 /// Most senders whose last mode is cached, in each of two generations.
 const SENDERS_REMEMBERED_MAX: usize = 5_000;
 
-/// Modes of impersonation: the constrained ones, for one kind of user and one kind of request each, and the
-/// legacy one, which allows all requests.
+/// Modes of impersonation: the constrained ones, for one kind of user and one kind of request each,
+/// and the legacy one, which allows all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// The node on which the pod of the sender runs.
@@ -65,8 +65,8 @@ impl Mode {
     }
 }
 
-/// The mode that last succeeded for each sender, which is tried first. It only affects the order of modes, so hash
-/// collisions of names are harmless.
+/// The mode that last succeeded for each sender, which is tried first. It only affects the order of
+/// modes, so hash collisions of names are harmless.
 #[derive(Debug, Default)]
 pub(crate) struct LastModes {
     hasher: RandomState,
@@ -140,8 +140,8 @@ pub(crate) struct Impersonated {
     pub constraint: Option<Str>,
 }
 
-/// Returns the impersonated user; `None` if there are no impersonation headers. Fails with 403 if the
-/// sender may not impersonate that user.
+/// Returns the impersonated user; `None` if there are no impersonation headers. Fails with 403 if
+/// the sender may not impersonate that user.
 pub(crate) async fn impersonate(
     authorizer: &Authorizer,
     last_modes: &LastModes,
@@ -197,8 +197,8 @@ impl ImpersonationHeaders {
         Ok(())
     }
 
-    /// Returns a mode in which the sender may impersonate the user, or the 403 of the first mode tried. `first`
-    /// is tried before the others, if it applies to the user.
+    /// Returns a mode in which the sender may impersonate the user, or the 403 of the first mode
+    /// tried. `first` is tried before the others, if it applies to the user.
     async fn check(
         &self,
         authorizer: &Authorizer,

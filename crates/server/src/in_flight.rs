@@ -1,5 +1,6 @@
-//! Limits on concurrent requests: `--max-requests-inflight` and `--max-mutating-requests-inflight`, as in kube-apiserver
-//! without priority and fairness. Long-running requests and members of `system:masters` do not count.
+//! Limits on concurrent requests: `--max-requests-inflight` and `--max-mutating-requests-inflight`,
+//! as in kube-apiserver without priority and fairness. Long-running requests and members of
+//! `system:masters` do not count.
 
 use crate::limits::Limits;
 use crate::request_info::RequestInfo;

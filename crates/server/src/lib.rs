@@ -1,9 +1,9 @@
-//! The HTTP server: TLS, routes, content negotiation, watch streams, discovery, health. No other crate
-//! handles incoming HTTP requests.
+//! The HTTP server: TLS, routes, content negotiation, watch streams, discovery, health. No other
+//! crate handles incoming HTTP requests.
 //!
-//! The steps of a request, in order, are those of [`pipeline`]: arrival ([`route`], no body read) ->
-//! authentication -> authorization (a Permit) -> the endpoint -> the body is decoded -> the registry's
-//! verb -> the response is encoded.
+//! The steps of a request, in order, are those of [`pipeline`]: arrival ([`route`], no body read)
+//! -> authentication -> authorization (a Permit) -> the endpoint -> the body is decoded -> the
+//! registry's verb -> the response is encoded.
 
 mod aggregated;
 mod app;

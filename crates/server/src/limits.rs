@@ -1,10 +1,11 @@
-//! All limits on connections and requests. The defaults are those of kube-apiserver, where it has one.
+//! All limits on connections and requests. The defaults are those of kube-apiserver, where it has
+//! one.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Most unauthenticated connections, independent of [`Limits::connections_max`]. Idle ones take some 60 MB. A
-/// client may open a thousand connections before its first request.
+/// Most unauthenticated connections, independent of [`Limits::connections_max`]. Idle ones take
+/// some 60 MB. A client may open a thousand connections before its first request.
 pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 4096;
 /// File descriptors reserved for the store, outgoing connections and the runtime.
 const FILES_RESERVED_MIN: u64 = 64;
@@ -13,16 +14,18 @@ const FILES_RESERVED_MAX: u64 = 1024;
 /// Limits on connections, requests and bodies.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most open connections; further ones wait in the listener's backlog. Half of them, and at most
-    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be unauthenticated. One address may have three quarters of each.
-    /// Specific to Keelson.
+    /// Most open connections; further ones wait in the listener's backlog. Half of them, and at
+    /// most
+    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be unauthenticated. One address may have three
+    /// quarters of each. Specific to Keelson.
     pub connections_max: usize,
     /// Most concurrent read-only requests (`--max-requests-inflight`); 0 means no limit.
     pub requests_in_flight_max: usize,
     /// Most other concurrent requests (`--max-mutating-requests-inflight`); 0 means no limit.
     pub mutating_requests_in_flight_max: usize,
     /// Whether requests that are too many wait, by FlowSchemas and priority levels
-    /// (`--enable-priority-and-fairness`). The two maxima of requests are then one, for all levels together.
+    /// (`--enable-priority-and-fairness`). The two maxima of requests are then one, for all levels
+    /// together.
     pub fairness: bool,
     /// Most open logs, streams to containers and proxied requests. Specific to Keelson.
     pub streams_max: usize,
@@ -37,7 +40,8 @@ pub struct Limits {
     pub connection_age_max: Duration,
     /// Idle timeout of a connection (Go's `IdleTimeout`).
     pub idle_timeout: Duration,
-    /// Most bytes of incomplete request heads on all unauthenticated connections. Specific to Keelson.
+    /// Most bytes of incomplete request heads on all unauthenticated connections. Specific to
+    /// Keelson.
     pub unauthenticated_bytes_max: usize,
     /// Most bytes of the bodies of all requests in progress. Specific to Keelson.
     pub bodies_bytes_max: usize,
@@ -45,8 +49,8 @@ pub struct Limits {
     pub bodies_wait_max: Duration,
     /// Timeout of the TLS handshake. In kube-apiserver, Go's longer header timeout covers it.
     pub handshake_timeout: Duration,
-    /// Timeout of a request's headers, and of the first request of a connection (Go's `ReadHeaderTimeout`,
-    /// 32 s in kube-apiserver).
+    /// Timeout of a request's headers, and of the first request of a connection (Go's
+    /// `ReadHeaderTimeout`, 32 s in kube-apiserver).
     pub header_timeout: Duration,
     /// Most bytes of a request's line and headers (Go's `DefaultMaxHeaderBytes`).
     pub header_bytes_max: usize,
@@ -59,17 +63,19 @@ pub struct Limits {
     pub unread_body_timeout: Duration,
     /// Timeout of requests other than watches, including their body (`--request-timeout`).
     pub request_timeout: Duration,
-    /// Shortest duration of a watch without a timeout; the longest is twice that (`--min-request-timeout`).
+    /// Shortest duration of a watch without a timeout; the longest is twice that
+    /// (`--min-request-timeout`).
     pub watch_life_min: Duration,
     /// Period of bookmarks on a watch without events (as in the watch cache).
     pub bookmark_period: Duration,
-    /// Most concurrent streams of one HTTP/2 connection (kube-apiserver's `HTTP2MaxStreamsPerConnection`).
+    /// Most concurrent streams of one HTTP/2 connection (kube-apiserver's
+    /// `HTTP2MaxStreamsPerConnection`).
     pub http2_streams_max: u32,
-    /// Receive window of one HTTP/2 stream; that of a connection is four times as large (kube-apiserver's
-    /// `MaxUploadBufferPerStream`; there a connection has it for each stream).
+    /// Receive window of one HTTP/2 stream; that of a connection is four times as large
+    /// (kube-apiserver's `MaxUploadBufferPerStream`; there a connection has it for each stream).
     pub http2_window_bytes: u32,
-    /// Most pending streams reset by the client, and most streams reset by the server because of client
-    /// errors, before the connection is closed (against rapid reset attacks).
+    /// Most pending streams reset by the client, and most streams reset by the server because of
+    /// client errors, before the connection is closed (against rapid reset attacks).
     pub http2_resets_max: usize,
     /// Period of HTTP/2 pings to a silent client (Go's `ReadIdleTimeout`).
     pub http2_ping_interval: Duration,
@@ -81,10 +87,12 @@ pub struct Limits {
     pub keepalive_time: Duration,
     /// Grace period for open requests at shutdown.
     pub drain_timeout: Duration,
-    /// Time over which the ends of watches are spread at shutdown, so that their clients do not come back all at
-    /// once (`--shutdown-watch-termination-grace-period`). Open requests have this time beside the grace period.
+    /// Time over which the ends of watches are spread at shutdown, so that their clients do not
+    /// come back all at once (`--shutdown-watch-termination-grace-period`). Open requests have this
+    /// time beside the grace period.
     pub watch_end_spread: Duration,
-    /// Whether requests on new connections get 429 while open ones end at shutdown (`--shutdown-send-retry-after`).
+    /// Whether requests on new connections get 429 while open ones end at shutdown
+    /// (`--shutdown-send-retry-after`).
     pub sends_retry_after: bool,
     /// Whether the time that tasks hold a worker thread is measured, for `/metrics` and the log.
     pub contention_profiling: bool,
@@ -131,8 +139,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Lowers the number of connections to what a process with this many file descriptors can have. An eighth
-    /// of them, and at least 64, is reserved for other uses. Returns `None` if too few remain.
+    /// Lowers the number of connections to what a process with this many file descriptors can have.
+    /// An eighth of them, and at least 64, is reserved for other uses. Returns `None` if too few
+    /// remain.
     #[must_use]
     pub fn within_files(mut self, files: u64) -> Option<Limits> {
         let reserved = (files / 8).clamp(FILES_RESERVED_MIN, FILES_RESERVED_MAX);

@@ -1,5 +1,5 @@
-//! The listener: accepts connections, does TLS and serves HTTP/1.1 or HTTP/2. It owns the tasks of its
-//! connections: at shutdown they end gracefully, and are aborted after a timeout.
+//! The listener: accepts connections, does TLS and serves HTTP/1.1 or HTTP/2. It owns the tasks of
+//! its connections: at shutdown they end gracefully, and are aborted after a timeout.
 
 use crate::app::App;
 use crate::connections::{ConnectionSlot, Connections, Full};
@@ -58,8 +58,8 @@ impl Listening {
     }
 }
 
-/// Serves the app on a listener, without encryption if `tls` is `None` (for tests, or on a socket that is
-/// already protected).
+/// Serves the app on a listener, without encryption if `tls` is `None` (for tests, or on a socket
+/// that is already protected).
 pub fn serve(app: Arc<App>, listener: TcpListener, tls: Option<Tls>) -> io::Result<Listening> {
     let address = listener.local_addr()?;
     let connections = Connections::new(&app.limits);
@@ -75,8 +75,8 @@ async fn accept(
 ) {
     let mut tasks = JoinSet::new();
     let mut shutdown = app.shutdown.clone();
-    // One future for all iterations: dropping it would reset a connection that it has accepted and that
-    // waits for a slot.
+    // One future for all iterations: dropping it would reset a connection that it has accepted and
+    // that waits for a slot.
     let mut accepting = std::pin::pin!(accept_connection(&listener, &connections));
     loop {
         let accepted = tokio::select! {
@@ -121,8 +121,9 @@ async fn accept(
     }
 }
 
-/// Accepts the next connection within the limits. Connections of an address that has too many are closed. If
-/// there are too many in total, waits until one closes, while others wait in the backlog.
+/// Accepts the next connection within the limits. Connections of an address that has too many are
+/// closed. If there are too many in total, waits until one closes, while others wait in the
+/// backlog.
 async fn accept_connection(
     listener: &TcpListener,
     connections: &Arc<Connections>,
@@ -235,7 +236,8 @@ async fn serve_tls(
     }
 }
 
-/// Waits for the first bytes of a connection; `None` if it ends before. Until then it needs no buffers.
+/// Waits for the first bytes of a connection; `None` if it ends before. Until then it needs no
+/// buffers.
 async fn peek_protocol<S: AsyncRead + Unpin>(
     app: &App,
     stream: &mut PeekableStream<S>,

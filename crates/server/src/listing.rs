@@ -1,5 +1,5 @@
-//! Lists in other encodings than the stored one, as a sequence of chunks. A long list is encoded while it is sent,
-//! so that only the entries and one chunk are in memory.
+//! Lists in other encodings than the stored one, as a sequence of chunks. A long list is encoded
+//! while it is sent, so that only the entries and one chunk are in memory.
 
 use crate::body::{Body, ChunkSource, ListBody, Step};
 use crate::negotiate::{Encoding, Shape};
@@ -57,8 +57,8 @@ pub(crate) struct Listing {
     state: State,
 }
 
-/// Smallest list (in bytes of JSON) that is encoded while it is sent. A shorter one is encoded first, so that it
-/// has a Content-Length, and a failure becomes an error response.
+/// Smallest list (in bytes of JSON) that is encoded while it is sent. A shorter one is encoded
+/// first, so that it has a Content-Length, and a failure becomes an error response.
 const LISTED_BYTES_MIN: u64 = 128 << 10;
 
 impl View {
@@ -67,8 +67,8 @@ impl View {
         self.is_pretty || self.accepted.encoding == Encoding::Yaml
     }
 
-    /// Returns the bytes of the items that are encoded or sorted before the response begins; 0 if all are encoded while
-    /// they are sent.
+    /// Returns the bytes of the items that are encoded or sorted before the response begins; 0 if
+    /// all are encoded while they are sent.
     pub fn whole_bytes(&self, target: &Target, list: &List) -> usize {
         let is_whole = self.is_for_people() || self.sorts_rows();
         if !is_whole || (self.is_stored_text(target) && !self.is_pretty) {

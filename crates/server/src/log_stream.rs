@@ -90,7 +90,8 @@ async fn checked(
     })
 }
 
-/// Returns a failure with the code of a kubelet's answer (apimachinery's `NewGenericServerResponse`).
+/// Returns a failure with the code of a kubelet's answer (apimachinery's
+/// `NewGenericServerResponse`).
 fn from_kubelet(code: u16, target: &Target, text: String) -> Failure {
     let (reason, why) = match code {
         401 => (Reason::Unauthorized, "the server has asked for the client to provide credentials"),

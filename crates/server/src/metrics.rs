@@ -1,6 +1,7 @@
 //! `/metrics`: the server's metrics, with the names, labels and buckets of kube-apiserver.
 //!
-//! Label values come from closed sets: verbs, codes, and resources of the API table. Client input is never a label.
+//! Label values come from closed sets: verbs, codes, and resources of the API table. Client input
+//! is never a label.
 
 mod access;
 mod cached;

@@ -21,7 +21,8 @@ pub enum Encoding {
     Cbor,
 }
 
-/// The encodings of objects, in the order in which error messages list them. CBOR only if it is switched on.
+/// The encodings of objects, in the order in which error messages list them. CBOR only if it is
+/// switched on.
 const ENCODINGS: [Encoding; 4] =
     [Encoding::Json, Encoding::Yaml, Encoding::Protobuf, Encoding::Cbor];
 
@@ -163,8 +164,8 @@ pub fn accept_group(header: Option<&str>) -> Result<Encoding, Failure> {
     accept_plain(header, document_encodings())
 }
 
-/// Returns the encoding of the aggregated discovery document (`as=APIGroupDiscoveryList`); `None` if the
-/// client does not accept it, or prefers the other one.
+/// Returns the encoding of the aggregated discovery document (`as=APIGroupDiscoveryList`); `None`
+/// if the client does not accept it, or prefers the other one.
 pub fn accept_aggregated(header: Option<&str>) -> Option<Encoding> {
     entries(header?).iter().find_map(|entry| {
         let encoding = document_encodings().iter().find(|encoding| entry.names(**encoding))?;
@@ -181,8 +182,8 @@ pub fn check_accepts(header: Option<&str>, media_type: &str) -> Result<(), Failu
     if accepts(header, &[media_type]) { Ok(()) } else { Err(no_representation(media_type)) }
 }
 
-/// Checks that the client accepts an encoding of a built-in resource, as upstream's routes do before
-/// anything else. `streams`: whether the route also serves watches.
+/// Checks that the client accepts an encoding of a built-in resource, as upstream's routes do
+/// before anything else. `streams`: whether the route also serves watches.
 pub fn check_route(
     header: Option<&str>,
     supported: &[Encoding],
@@ -210,8 +211,8 @@ pub fn check_log_route(header: Option<&str>, supported: &[Encoding]) -> Result<(
     Err(no_representation(&media_types.join(", ")))
 }
 
-/// Returns whether the client accepts one of the media types. As in go-restful, parameters do not count. An empty
-/// header accepts all, an empty part of one nothing.
+/// Returns whether the client accepts one of the media types. As in go-restful, parameters do not
+/// count. An empty header accepts all, an empty part of one nothing.
 fn accepts(header: Option<&str>, media_types: &[&str]) -> bool {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     header.split(',').any(|entry| {
@@ -273,7 +274,8 @@ pub enum ComponentForm {
 /// The versions of `config.k8s.io` for `/statusz` and `/flagz`.
 const COMPONENT_VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
 
-/// Negotiates the form of `/statusz` and `/flagz`. Objects require `as`, `g` and `v` in the Accept header.
+/// Negotiates the form of `/statusz` and `/flagz`. Objects require `as`, `g` and `v` in the Accept
+/// header.
 pub fn accept_component(header: Option<&str>, kind: &str) -> Result<ComponentForm, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     for entry in entries(header) {

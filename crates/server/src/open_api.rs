@@ -16,8 +16,8 @@ use std::sync::Arc;
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Responds with `/openapi/v2`, `/openapi/v3` and the documents below it. Documents are generated on request,
-/// and concurrent responses share them.
+/// Responds with `/openapi/v2`, `/openapi/v3` and the documents below it. Documents are generated
+/// on request, and concurrent responses share them.
 pub(crate) async fn answer(
     app: &Arc<App>,
     head: &RequestHead,
@@ -154,7 +154,8 @@ fn moved(path: &str, hash: &str) -> Reply {
     reply
 }
 
-/// Returns whether the v2 document is sent as protobuf, or `None` if no supported encoding is accepted.
+/// Returns whether the v2 document is sent as protobuf, or `None` if no supported encoding is
+/// accepted.
 fn accepts_v2(accept: &str) -> Option<bool> {
     if accept.contains("com.github.proto-openapi.spec.v2") {
         return Some(true);
@@ -179,7 +180,8 @@ fn not_acceptable() -> Reply {
     reply
 }
 
-/// Responds with a document and its ETag, or 304 if the client has it. `keep` makes it cacheable for ever.
+/// Responds with a document and its ETag, or 304 if the client has it. `keep` makes it cacheable
+/// for ever.
 fn tagged(
     head: &RequestHead,
     text: Bytes,

@@ -50,8 +50,8 @@ impl From<Reply> for Refusal {
 }
 
 impl Outcome {
-    /// Makes the response. `upgrade` is the connection, if the client asks to change its protocol; what
-    /// runs on it afterwards is returned, too.
+    /// Makes the response. `upgrade` is the connection, if the client asks to change its protocol;
+    /// what runs on it afterwards is returned, too.
     pub fn into_reply(
         self,
         app: &App,

@@ -30,8 +30,8 @@ pub(crate) async fn run(head: &RequestHead, far_end: FarEnd) -> Result<Outcome, 
     switch(answer, far_end.bytes_per_second_max)
 }
 
-/// Passes the answer of a far side on, and what both send if it has switched: so many bytes a second at most in each
-/// direction.
+/// Passes the answer of a far side on, and what both send if it has switched: so many bytes a
+/// second at most in each direction.
 pub(crate) fn switch(
     answer: UpgradeAnswer,
     bytes_per_second_max: Option<NonZeroU64>,
@@ -47,8 +47,8 @@ pub(crate) fn switch(
     }
 }
 
-/// Returns the answer of a far side that did not switch. A redirect is never followed and never sent
-/// to the client, who would take it to another place with his credentials.
+/// Returns the answer of a far side that did not switch. A redirect is never followed and never
+/// sent to the client, who would take it to another place with his credentials.
 pub(crate) fn refused(answer: Response<StreamedResponse>) -> Result<Reply, Failure> {
     let code = answer.status().as_u16();
     if code < 400 {

@@ -19,8 +19,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Waits until the client has closed the socket. For ever over HTTP/2, where the connection notices that
-    /// itself.
+    /// Waits until the client has closed the socket. For ever over HTTP/2, where the connection
+    /// notices that itself.
     pub async fn closed(&self) {
         match &self.socket {
             Some(socket) => socket.closed().await,
@@ -28,7 +28,8 @@ impl Peer {
         }
     }
 
-    /// Keeps reading after the response, because the rest of an unread body would reset the connection.
+    /// Keeps reading after the response, because the rest of an unread body would reset the
+    /// connection.
     pub fn linger(&self) {
         if let Some(socket) = &self.socket {
             socket.linger();
@@ -65,8 +66,8 @@ impl FirstRequest {
         self.has_arrived.load(Ordering::Relaxed)
     }
 
-    /// Drives a connection to its end, and stops it gracefully at shutdown. Returns `None` if no request arrives
-    /// before the deadline, which hyper does not enforce before the first byte.
+    /// Drives a connection to its end, and stops it gracefully at shutdown. Returns `None` if no
+    /// request arrives before the deadline, which hyper does not enforce before the first byte.
     pub async fn drive<C: Future>(
         &self,
         shutdown: &watch::Receiver<bool>,

@@ -1,5 +1,5 @@
-//! Client certificates. They are verified for each request instead of once per connection, because they may
-//! expire, and the trusted authorities may change, while a connection is open.
+//! Client certificates. They are verified for each request instead of once per connection, because
+//! they may expire, and the trusted authorities may change, while a connection is open.
 
 use keelson_auth::x509;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -152,7 +152,8 @@ impl PeerCertificate {
         PeerCertificate { chain, clients, verdict, not_after: OnceLock::new() }
     }
 
-    /// Returns the last second of the client's certificate, in seconds since 1970; `None`: it cannot be parsed.
+    /// Returns the last second of the client's certificate, in seconds since 1970; `None`: it
+    /// cannot be parsed.
     pub(crate) fn not_after(&self) -> Option<i64> {
         *self.not_after.get_or_init(|| {
             let first = self.chain.first()?;

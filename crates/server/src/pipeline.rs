@@ -1,5 +1,5 @@
-//! The order of a request. Each step makes the state that the next one needs, so none can be left out
-//! or exchanged:
+//! The order of a request. Each step makes the state that the next one needs, so none can be left
+//! out or exchanged:
 //!
 //! ```text
 //! Arrived    deadline, audit id, log line
@@ -9,8 +9,8 @@
 //!         Outcome    the verb: a reply, a stream of events, or an upgraded connection
 //! ```
 //!
-//! Whatever ends a request early is a [`Refusal`]. The response owns the [`RequestContext`] until its
-//! last byte is sent.
+//! Whatever ends a request early is a [`Refusal`]. The response owns the [`RequestContext`] until
+//! its last byte is sent.
 
 use crate::app::App;
 use crate::audited::{Arrival, AuditedRequest};
@@ -339,8 +339,8 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// Authenticates the request, removes the headers that only this reads, and stores the audit event
-    /// `RequestReceived`, if the policy wants the request.
+    /// Authenticates the request, removes the headers that only this reads, and stores the audit
+    /// event `RequestReceived`, if the policy wants the request.
     async fn authenticate(app: &App, request: &'a mut Arrived) -> Result<Known<'a>, Refusal> {
         let (user, has_credentials) = authenticated(app, request).await?;
         let took = request.end_step(app, Filter::Authentication);
@@ -383,8 +383,8 @@ impl<'a> Known<'a> {
         Ok(self)
     }
 
-    /// Takes a seat among the requests in flight, until the response is sent or, for a watch, until its
-    /// initial events are. Waits for it where the request's level has queues.
+    /// Takes a seat among the requests in flight, until the response is sent or, for a watch, until
+    /// its initial events are. Waits for it where the request's level has queues.
     async fn take_seat(mut self, app: &App) -> Result<Known<'a>, Refusal> {
         let _step = self.request.context.start_step("priorityandfairness");
         let too_many = |seconds| Refusal::from(respond::too_many_requests(seconds));

@@ -1,5 +1,6 @@
-//! `--contention-profiling`: measures how long tasks hold a worker thread, in processor time. A task that holds its
-//! thread delays every other task there, so no loop over a client's input or over stored objects may do so.
+//! `--contention-profiling`: measures how long tasks hold a worker thread, in processor time. A
+//! task that holds its thread delays every other task there, so no loop over a client's input or
+//! over stored objects may do so.
 
 use keelson_auth::off_worker::{take_spent, thread_time};
 use keelson_metrics::{Description, Exposition, MetricType};
@@ -11,7 +12,8 @@ use std::time::Duration;
 /// A poll that is logged: the longest that a task should hold its thread.
 const POLL_TIME_MAX: Duration = Duration::from_millis(10);
 
-/// The longest poll since the last scrape, in nanoseconds. Static, because all servers of a process share threads.
+/// The longest poll since the last scrape, in nanoseconds. Static, because all servers of a process
+/// share threads.
 static LONGEST_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
 /// A task whose polls are measured.

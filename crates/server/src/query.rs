@@ -83,15 +83,15 @@ impl Query {
         self.flag("watch").unwrap_or(false)
     }
 
-    /// Returns `pretty`, if given. Unlike other booleans, it is false unless Go's `ParseBool` takes it
-    /// as true.
+    /// Returns `pretty`, if given. Unlike other booleans, it is false unless Go's `ParseBool` takes
+    /// it as true.
     pub fn pretty(&self) -> Option<bool> {
         let is_true = |text| matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True");
         self.get("pretty").filter(|text| !text.is_empty()).map(is_true)
     }
 
-    /// Returns `timeoutSeconds` of a watch; `None` for 0. As in Go the nanoseconds wrap around at 64 bits, and a
-    /// negative timeout ends at once.
+    /// Returns `timeoutSeconds` of a watch; `None` for 0. As in Go the nanoseconds wrap around at
+    /// 64 bits, and a negative timeout ends at once.
     pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
         let seconds = self.number("timeoutSeconds")?.unwrap_or(0);
         let nanos = GoDuration::wrapping_seconds(seconds).0;
@@ -248,8 +248,8 @@ impl Query {
         self.flag("sendInitialEvents") == Some(true)
     }
 
-    /// Returns which of the objects of a list are selected, for objects that are computed. Only name and
-    /// namespace are selectable fields.
+    /// Returns which of the objects of a list are selected, for objects that are computed. Only
+    /// name and namespace are selectable fields.
     pub fn computed_selection(&self) -> Result<impl Fn(&Object) -> bool + use<>, Failure> {
         let (labels, fields) = self.check_list_options()?;
         let is_known = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
@@ -402,7 +402,8 @@ pub(crate) fn is_escaped_well(text: &str) -> bool {
     })
 }
 
-/// Returns the freshness of a list at a revision; one that is 0 in another spelling (`00`) is the latest.
+/// Returns the freshness of a list at a revision; one that is 0 in another spelling (`00`) is the
+/// latest.
 fn exactly(revision: Revision) -> Freshness {
     if revision.0 == 0 { Freshness::Latest } else { Freshness::Exact(revision) }
 }

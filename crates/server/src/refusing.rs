@@ -1,5 +1,6 @@
-//! New connections while the server stops (`--shutdown-send-retry-after`): as long as requests are in flight they
-//! are accepted, and each request on them is answered with 429, so that clients try another server or try again.
+//! New connections while the server stops (`--shutdown-send-retry-after`): as long as requests are
+//! in flight they are accepted, and each request on them is answered with 429, so that clients try
+//! another server or try again.
 
 use crate::app::App;
 use crate::tls::Tls;

@@ -1,5 +1,5 @@
-//! The body of a request. Handlers read it completely or not at all. A short unread body is discarded, as in Go's
-//! server, so that an HTTP/1.1 connection can be reused.
+//! The body of a request. Handlers read it completely or not at all. A short unread body is
+//! discarded, as in Go's server, so that an HTTP/1.1 connection can be reused.
 
 use crate::body_memory::BodyMemory;
 use crate::limits::Limits;
@@ -35,8 +35,8 @@ impl RequestBody {
         RequestBody { incoming: None, awaits_continue: false }
     }
 
-    /// Reads the whole body. Fails with 413 beyond `bytes_max`. A body of one chunk, as most are, is not copied.
-    /// The memory stays reserved in `bodies` until the returned permit is dropped.
+    /// Reads the whole body. Fails with 413 beyond `bytes_max`. A body of one chunk, as most are,
+    /// is not copied. The memory stays reserved in `bodies` until the returned permit is dropped.
     pub async fn read(
         &mut self,
         bytes_max: usize,
@@ -99,8 +99,8 @@ impl RequestBody {
         self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
     }
 
-    /// Discards the rest of the body. Returns false if it is too long or takes too long; then the connection
-    /// cannot be reused.
+    /// Discards the rest of the body. Returns false if it is too long or takes too long; then the
+    /// connection cannot be reused.
     pub async fn discard(&mut self, limits: &Limits) -> bool {
         let bytes_max = limits.unread_body_bytes_max;
         let Some(incoming) = &mut self.incoming else { return true };

@@ -73,7 +73,8 @@ impl Verb {
         }
     }
 
-    /// Returns the verb that the method means for an object: a collection is one whose name is missing.
+    /// Returns the verb that the method means for an object: a collection is one whose name is
+    /// missing.
     pub fn of_object(self) -> Verb {
         match self {
             Verb::List | Verb::Watch => Verb::Get,
@@ -151,7 +152,8 @@ impl RequestInfo {
             Verb::List | Verb::Watch | Verb::DeleteCollection => query.requested_selectors(),
             _ => None,
         };
-        // The name in the URL, or the one that the field selector of a read of a collection requires.
+        // The name in the URL, or the one that the field selector of a read of a collection
+        // requires.
         let name = match &selectors {
             Some(selectors) if route.name.is_empty() && self.verb != Verb::DeleteCollection => {
                 selected_name(selectors)

@@ -1,5 +1,6 @@
-//! [`RequestLog`]: the log line of a request when it ends, at verbosity 3: that of kube-apiserver (apiserver
-//! `server/httplog`) with its names, and with how the latency divides, the user and the annotations of the audit event.
+//! [`RequestLog`]: the log line of a request when it ends, at verbosity 3: that of kube-apiserver
+//! (apiserver `server/httplog`) with its names, and with how the latency divides, the user and the
+//! annotations of the audit event.
 
 use crate::fairness::FlowOfLevel;
 use crate::metrics::Filter;

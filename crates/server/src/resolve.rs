@@ -1,4 +1,5 @@
-//! Resolves the URL of a resource to its endpoint and target, and decodes the body and write options.
+//! Resolves the URL of a resource to its endpoint and target, and decodes the body and write
+//! options.
 
 use crate::app::App;
 use crate::request_head::RequestHead;
@@ -59,7 +60,8 @@ impl ResolvedRoute<'_> {
     }
 }
 
-/// Resolves a URL, or fails with 404. Returns `None` if the plain 404 page is to be sent instead of a Status.
+/// Resolves a URL, or fails with 404. Returns `None` if the plain 404 page is to be sent instead of
+/// a Status.
 pub(crate) fn resolve<'a>(
     app: &'a App,
     route: &'a ResourceRoute,
@@ -107,7 +109,8 @@ pub(crate) fn resolve<'a>(
     Ok(Some(ResolvedRoute { endpoint: endpoint.clone(), sub, target, route }))
 }
 
-/// Returns the 404 for an unknown subresource. For a custom resource it says that the object is not found.
+/// Returns the 404 for an unknown subresource. For a custom resource it says that the object is not
+/// found.
 fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
     match &endpoint.kind {
         Some(kind) if kind.source == Source::Custom => {

@@ -130,8 +130,8 @@ pub(crate) fn check_verb(
     if allowed { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
-/// Fails with 415 if the media type of a patch is none, and with 406 if the client accepts no encoding of a built-in
-/// resource. The errors for custom resources come later, as upstream.
+/// Fails with 415 if the media type of a patch is none, and with 406 if the client accepts no
+/// encoding of a built-in resource. The errors for custom resources come later, as upstream.
 pub(crate) fn check_accepted(
     head: &RequestHead,
     verb: Verb,
@@ -153,8 +153,8 @@ pub(crate) fn check_accepted(
     negotiate::check_route(accepted, supported, streams)
 }
 
-/// Returns whether a request for a custom resource lacks the namespace that its verb requires. Upstream responds
-/// with the plain 404 page.
+/// Returns whether a request for a custom resource lacks the namespace that its verb requires.
+/// Upstream responds with the plain 404 page.
 pub(crate) fn is_across_namespaces(verb: Verb, resolved: &ResolvedRoute<'_>) -> bool {
     resolved.endpoint.source == Source::Custom
         && resolved.facts().namespaced
@@ -239,8 +239,8 @@ async fn watch(
     Ok(stream.start(media_type))
 }
 
-/// Estimates the work of a request in bytes. A small patch of a large object decodes and encodes the object, and a JSON
-/// Patch or a conversion webhook can make a small object large.
+/// Estimates the work of a request in bytes. A small patch of a large object decodes and encodes
+/// the object, and a JSON Patch or a conversion webhook can make a small object large.
 fn work_bytes(
     app: &App,
     head: &RequestHead,
@@ -466,7 +466,8 @@ impl<'a> Call<'a> {
         Ok(reply)
     }
 
-    /// Checks the verb `unsafe-delete-ignore-read-errors`, which deleting an unreadable object requires.
+    /// Checks the verb `unsafe-delete-ignore-read-errors`, which deleting an unreadable object
+    /// requires.
     async fn may_ignore_read_errors(&self) -> Result<(), Failure> {
         let verb = "unsafe-delete-ignore-read-errors";
         let attributes = self.permit.attributes().map(|attributes| attributes.with_verb(verb));
@@ -480,7 +481,8 @@ impl<'a> Call<'a> {
     }
 
     async fn delete_collection(&self, body: Bytes) -> Result<Reply, Failure> {
-        // As upstream: what the list says of itself, the options of the deletion, where the list begins.
+        // As upstream: what the list says of itself, the options of the deletion, where the list
+        // begins.
         self.head.query.check_list_options()?;
         let format = delete_format(self.head, &body)?;
         let options = delete_options::read(self.head, &body, format)?;

@@ -176,8 +176,8 @@ pub(crate) fn indented(code: u16, value: &Value) -> Reply {
     with_body(code, Encoding::Json.media_type(), Body::Whole(Some(pretty(&text))))
 }
 
-/// Creates a response with an encoded object or list. `text` is JSON if the encoding is JSON or YAML, otherwise
-/// the bytes to send. Only JSON can be pretty.
+/// Creates a response with an encoded object or list. `text` is JSON if the encoding is JSON or
+/// YAML, otherwise the bytes to send. Only JSON can be pretty.
 pub(crate) fn encoded(is_pretty: bool, code: u16, encoding: Encoding, text: Bytes) -> Reply {
     let body = match encoding {
         Encoding::Yaml => {
@@ -248,9 +248,9 @@ fn pretty(text: &[u8]) -> Bytes {
     Bytes::from(out)
 }
 
-/// Adds Warning headers (RFC 7234 with the agent `-`), each text once. If the total is too long, each is
-/// truncated, and those beyond the total are left out. Texts that are empty or have control characters are
-/// left out, as in upstream.
+/// Adds Warning headers (RFC 7234 with the agent `-`), each text once. If the total is too long,
+/// each is truncated, and those beyond the total are left out. Texts that are empty or have control
+/// characters are left out, as in upstream.
 pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
     let mut seen: SmallSet<&str> = SmallSet::new();
     let is_header = |text: &&str| !text.is_empty() && !text.chars().any(char::is_control);

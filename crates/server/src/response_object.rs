@@ -23,8 +23,8 @@ pub(crate) struct Shown {
     pub status: Option<Value>,
 }
 
-/// Reads the body of a response. A list that would be encoded while it is sent is encoded whole if its
-/// object is wanted.
+/// Reads the body of a response. A list that would be encoded while it is sent is encoded whole if
+/// its object is wanted.
 pub(crate) async fn read(
     reply: &mut Response<Body>,
     wants_object: bool,

@@ -1,5 +1,5 @@
-//! Rewrites the links in the answers of proxied servers, so that they lead through this server again
-//! (apimachinery `util/proxy/transport.go`).
+//! Rewrites the links in the answers of proxied servers, so that they lead through this server
+//! again (apimachinery `util/proxy/transport.go`).
 
 use crate::body::Body;
 use crate::header_lists;
@@ -15,8 +15,8 @@ use keelson_egress::StreamedResponse;
 use keelson_registry::hooks::Location;
 use std::io::{self, Read, Write};
 
-/// Largest HTML page whose links are rewritten, also when it is decompressed. A larger one is refused,
-/// because half a page would be worse.
+/// Largest HTML page whose links are rewritten, also when it is decompressed. A larger one is
+/// refused, because half a page would be worse.
 const PAGE_BYTES_MAX: u64 = 32 << 20;
 
 /// Elements and those of their attributes that are links.
@@ -260,8 +260,8 @@ impl Tag {
     }
 }
 
-/// Returns the value of an attribute whose name ends at a place, and the place after it. `None` if the
-/// text ends before.
+/// Returns the value of an attribute whose name ends at a place, and the place after it. `None` if
+/// the text ends before.
 fn attribute_value(text: &[u8], at: usize) -> Option<(Option<std::ops::Range<usize>>, usize)> {
     let blank = |byte: &&u8| byte.is_ascii_whitespace();
     let equals = at + text[at..].iter().take_while(blank).count();

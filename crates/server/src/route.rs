@@ -35,8 +35,8 @@ pub struct ResourceRoute {
     pub rest: String,
     /// Whether the URL has the deprecated `/watch/` prefix.
     pub is_watch: bool,
-    /// Whether nothing is served at the URL, although it is authorized as one of a resource: `//api/v1/pods`,
-    /// `/apis//v1/pods`.
+    /// Whether nothing is served at the URL, although it is authorized as one of a resource:
+    /// `//api/v1/pods`, `/apis//v1/pods`.
     pub is_misplaced: bool,
 }
 

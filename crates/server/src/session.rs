@@ -1,6 +1,6 @@
 //! Streams to containers: exec, attach and port-forward (registry `core/pod/rest/subresources.go`,
-//! apiserver `util/proxy`). Most are passed through; WebSockets that a kubelet does not understand are
-//! translated.
+//! apiserver `util/proxy`). Most are passed through; WebSockets that a kubelet does not understand
+//! are translated.
 
 use crate::app::App;
 use crate::far_side::{FarEnd, connect_by, upgrade_by};

@@ -79,7 +79,8 @@ struct Follower {
 }
 
 impl Follower {
-    /// Waits for a change of the pod, and returns the log after it; `None`: there is no pod any more.
+    /// Waits for a change of the pod, and returns the log after it; `None`: there is no pod any
+    /// more.
     async fn next(&mut self) -> Option<SimulatedLog> {
         loop {
             let mut events: Vec<WatchEvent> = vec![];

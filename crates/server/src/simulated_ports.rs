@@ -1,5 +1,5 @@
-//! Ports of pods on simulated nodes, at which a test answers: port-forward ends in this process, as it
-//! does at a kubelet. Clients come over SPDY, or over a WebSocket that tunnels SPDY.
+//! Ports of pods on simulated nodes, at which a test answers: port-forward ends in this process, as
+//! it does at a kubelet. Clients come over SPDY, or over a WebSocket that tunnels SPDY.
 
 use crate::app::App;
 use crate::body::Body;

@@ -1,8 +1,8 @@
 //! TCP streams that can detect a closed client while a response is being sent.
 //!
-//! hyper can detect this by reading during each request, but allocates a new buffer for it. This is switched
-//! off (`half_close`), and only long-running responses check it here. Other requests run to their end even if
-//! the client has gone.
+//! hyper can detect this by reading during each request, but allocates a new buffer for it. This is
+//! switched off (`half_close`), and only long-running responses check it here. Other requests run
+//! to their end even if the client has gone.
 
 use crate::connections::ConnectionSlot;
 use crate::limits::Limits;
@@ -31,8 +31,8 @@ pub(crate) struct Socket(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     stream: TcpStream,
-    /// Whether to read and discard further bytes before closing. Closing a socket with unread bytes resets it,
-    /// and the client may then lose the response.
+    /// Whether to read and discard further bytes before closing. Closing a socket with unread bytes
+    /// resets it, and the client may then lose the response.
     lingers: AtomicBool,
 }
 
@@ -58,8 +58,8 @@ impl Socket {
     }
 }
 
-/// The TCP stream of a connection. A client that reads nothing for too long is disconnected, so that its
-/// responses do not stay in memory for ever.
+/// The TCP stream of a connection. A client that reads nothing for too long is disconnected, so
+/// that its responses do not stay in memory for ever.
 pub(crate) struct ClientStream {
     socket: Socket,
     slot: ConnectionSlot,
@@ -123,8 +123,8 @@ impl AsyncRead for ClientStream {
         loop {
             ready!(stream.poll_read_ready(cx))?;
             let mut read = Ok(0);
-            // A read that does not fill the buffer has emptied the socket. `WouldBlock` clears the readiness,
-            // which saves another read.
+            // A read that does not fill the buffer has emptied the socket. `WouldBlock` clears the
+            // readiness, which saves another read.
             let _ = stream.try_io(Interest::READABLE, || {
                 read = stream.try_read_buf(buf);
                 match read {
@@ -256,7 +256,8 @@ impl<S> PeekableStream<S> {
         self.state.clone()
     }
 
-    /// Waits for the next `N` bytes without consuming them; `None` if the stream ends before. Cancel-safe.
+    /// Waits for the next `N` bytes without consuming them; `None` if the stream ends before.
+    /// Cancel-safe.
     pub async fn peek<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>>
     where
         S: AsyncRead + Unpin,

@@ -1,6 +1,6 @@
-//! The limit of open logs, streams to containers and proxied requests: in total, and for each user, so
-//! that none of them takes all. Upstream has no such limit: there each costs memory and descriptors
-//! until the process ends.
+//! The limit of open logs, streams to containers and proxied requests: in total, and for each user,
+//! so that none of them takes all. Upstream has no such limit: there each costs memory and
+//! descriptors until the process ends.
 
 use crate::limits::Limits;
 use keelson_auth::User;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The time over which bytes are counted, as kube-apiserver counts them: each such time has its share of the
-/// bytes of a second, and what one leaves over is lost.
+/// The time over which bytes are counted, as kube-apiserver counts them: each such time has its
+/// share of the bytes of a second, and what one leaves over is lost.
 const SAMPLE_TIME: Duration = Duration::from_millis(100);
 /// The number of samples in a second.
 const SAMPLES_PER_SECOND: u64 = 10;

@@ -1,5 +1,5 @@
-//! TLS with client certificates. As in kube-apiserver, a certificate of an unknown authority does not fail the
-//! handshake: the client gets a 401 response.
+//! TLS with client certificates. As in kube-apiserver, a certificate of an unknown authority does
+//! not fail the handshake: the client gets a 401 response.
 
 use crate::peer::FirstRequest;
 use crate::peer_certificate::{ClientAuthorities, ClientVerifiers, PeerCertificate, Verifiers};
@@ -25,7 +25,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// The TLS configuration of the server. Clones share it; changes apply from the next handshake or request on.
+/// The TLS configuration of the server. Clones share it; changes apply from the next handshake or
+/// request on.
 #[derive(Clone)]
 pub struct Tls {
     pub(crate) acceptor: TlsAcceptor,
@@ -77,8 +78,8 @@ pub type CertificateAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'stati
 
 /// A certificate for hosts with these names.
 pub struct NamedCertificate {
-    /// The names, in lower case; `*.example.com` means all names with one label more. Of equal names the first
-    /// counts.
+    /// The names, in lower case; `*.example.com` means all names with one label more. Of equal
+    /// names the first counts.
     pub names: Vec<String>,
     /// The certificate and key.
     pub pair: CertificateAndKey,
@@ -114,7 +115,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Replaces the authorities of client certificates, from the next request on, also on open connections.
+    /// Replaces the authorities of client certificates, from the next request on, also on open
+    /// connections.
     pub fn set_clients(&self, authorities: &ClientAuthorities) -> Result<(), Error> {
         self.clients.set(Verifiers::new(authorities)?);
         Ok(())
@@ -167,7 +169,8 @@ impl TryFrom<ServingCertificates> for CertifiedKeys {
 }
 
 impl CertifiedKeys {
-    /// Returns the certificate for a host: of its name, else of the wildcard above it, else the default.
+    /// Returns the certificate for a host: of its name, else of the wildcard above it, else the
+    /// default.
     fn of(&self, host: Option<&str>) -> &Arc<CertifiedKey> {
         let Some(host) = host.filter(|_| !self.named.is_empty()) else { return &self.default };
         let host = host.to_ascii_lowercase();
@@ -184,8 +187,8 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
-/// Accepts every certificate in the handshake if the client has its key; [`PeerCertificate`] verifies it later.
-/// The list of authorities is not sent to clients, because it may change.
+/// Accepts every certificate in the handshake if the client has its key; [`PeerCertificate`]
+/// verifies it later. The list of authorities is not sent to clients, because it may change.
 #[derive(Debug)]
 struct AcceptAnyCertificate(WebPkiSupportedAlgorithms);
 

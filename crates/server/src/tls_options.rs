@@ -1,10 +1,11 @@
-//! [`TlsOptions`]: versions, cipher suites and key exchange of TLS, by the names of kube-apiserver's flags.
+//! [`TlsOptions`]: versions, cipher suites and key exchange of TLS, by the names of
+//! kube-apiserver's flags.
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::{CipherSuite, NamedGroup, SupportedCipherSuite, SupportedProtocolVersion, version};
 
-/// Cipher suites by their names in Go. All of TLS 1.3 are always offered, as in Go. Of TLS 1.2 those without
-/// forward secrecy or authenticated encryption are known, and not implemented.
+/// Cipher suites by their names in Go. All of TLS 1.3 are always offered, as in Go. Of TLS 1.2
+/// those without forward secrecy or authenticated encryption are known, and not implemented.
 const SUITES: &[(&str, Option<CipherSuite>)] = &[
     ("TLS_AES_128_GCM_SHA256", Some(CipherSuite::TLS13_AES_128_GCM_SHA256)),
     ("TLS_AES_256_GCM_SHA384", Some(CipherSuite::TLS13_AES_256_GCM_SHA384)),
@@ -59,8 +60,8 @@ const SUITES: &[(&str, Option<CipherSuite>)] = &[
     ("TLS_RSA_WITH_RC4_128_SHA", None),
 ];
 
-/// Groups of the key exchange by their numbers in TLS, which are also Go's. `None`: Go has the group, and it is
-/// not implemented here.
+/// Groups of the key exchange by their numbers in TLS, which are also Go's. `None`: Go has the
+/// group, and it is not implemented here.
 const GROUPS: &[(&str, Option<NamedGroup>)] = &[
     ("23", Some(NamedGroup::secp256r1)),
     ("24", Some(NamedGroup::secp384r1)),
@@ -85,8 +86,9 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Reads the values of `--tls-min-version`, `--tls-cipher-suites` and `--tls-curve-preferences`. Suites and
-    /// groups that are not implemented are left out; it is an error if no others are named.
+    /// Reads the values of `--tls-min-version`, `--tls-cipher-suites` and
+    /// `--tls-curve-preferences`. Suites and groups that are not implemented are left out; it is an
+    /// error if no others are named.
     pub fn new(version: &str, suites: &[String], groups: &[String]) -> Result<TlsOptions, String> {
         let is_tls13_only = match version {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => false,

@@ -1,8 +1,9 @@
 //! [`RequestTrace`]: the spans of one request, with upstream's names and attributes (apiserver
-//! `filterlatency`, `endpoints/handlers`; otelhttp's semantic conventions for the span of the request).
+//! `filterlatency`, `endpoints/handlers`; otelhttp's semantic conventions for the span of the
+//! request).
 //!
-//! Each filter's span is the parent of the next filter's, and the last one's is that of the verb. What the
-//! verb calls finds its span by `keelson_traces::start`.
+//! Each filter's span is the parent of the next filter's, and the last one's is that of the verb.
+//! What the verb calls finds its span by `keelson_traces::start`.
 
 use crate::metrics::RequestLabels;
 use crate::query::Query;
@@ -247,8 +248,8 @@ fn describe(server: &Span, seen: &Seen<'_>, attributes: &Attributes) {
     }
 }
 
-/// Returns the name of a request's span: `GET /api/v1/namespaces/{:namespace}/pods/{:name}`, and the method
-/// alone for other paths.
+/// Returns the name of a request's span: `GET /api/v1/namespaces/{:namespace}/pods/{:name}`, and
+/// the method alone for other paths.
 fn name(method: &str, attributes: &Attributes) -> String {
     if attributes.non_resource {
         return method.to_owned();
@@ -331,8 +332,8 @@ pub(crate) fn decode<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T
     Ok(decoded)
 }
 
-/// Writes an object whose body had so many bytes, and records in the span of a verb what comes of it. The work is
-/// borrowed, because a future that is passed by value is stored twice.
+/// Writes an object whose body had so many bytes, and records in the span of a verb what comes of
+/// it. The work is borrowed, because a future that is passed by value is stored twice.
 pub(crate) async fn write<T>(
     bytes: usize,
     write: Pin<&mut impl Future<Output = Result<T, Failure>>>,

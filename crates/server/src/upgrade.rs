@@ -1,4 +1,5 @@
-//! [`Upgrade`]: a connection whose client asks to go on in another protocol (RFC 9110, section 7.8).
+//! [`Upgrade`]: a connection whose client asks to go on in another protocol (RFC 9110, section
+//! 7.8).
 
 use crate::connections::ConnectionSlot;
 use crate::context::RequestContext;
@@ -59,8 +60,8 @@ pub(crate) struct UpgradedConnection {
 }
 
 impl UpgradedConnection {
-    /// Runs in a task of its own until the connection ends, is evicted, or the server shuts down. The
-    /// context is that of the request.
+    /// Runs in a task of its own until the connection ends, is evicted, or the server shuts down.
+    /// The context is that of the request.
     pub fn start(self, context: RequestContext, mut shutdown: watch::Receiver<bool>) {
         let UpgradedConnection { upgrade, run } = self;
         tokio::spawn(async move {

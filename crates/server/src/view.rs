@@ -29,7 +29,8 @@ pub(crate) struct View {
     list_kind: Str,
     /// Printer columns of a custom resource.
     columns: Option<Arc<tables::CustomColumns>>,
-    /// The `includeObject` of a table, or why it is invalid: upstream says so after all other errors.
+    /// The `includeObject` of a table, or why it is invalid: upstream says so after all other
+    /// errors.
     include: Result<Include, Failure>,
     /// Whether JSON is indented.
     pub is_pretty: bool,
@@ -64,7 +65,8 @@ impl Include {
 }
 
 impl View {
-    /// Creates a view. `schema_override` is the schema of the response, if it differs from that of the objects.
+    /// Creates a view. `schema_override` is the schema of the response, if it differs from that of
+    /// the objects.
     pub fn new(
         app: &Arc<App>,
         head: &RequestHead,
@@ -175,7 +177,8 @@ impl View {
             && self.is_storage(target)
     }
 
-    /// Returns whether objects are stored in the version of the view, or were converted to it by a webhook.
+    /// Returns whether objects are stored in the version of the view, or were converted to it by a
+    /// webhook.
     fn is_storage(&self, target: &Target) -> bool {
         target.kind.has_conversion_webhook || target.kind.storage.gvk == self.schema.gvk
     }
@@ -261,13 +264,15 @@ impl View {
         tables::printer(&self.schema.gvk.group, &self.schema.gvk.kind)
     }
 
-    /// Returns the version of a stored object from which [`View::row`] is printed, if it is not that of the view.
+    /// Returns the version of a stored object from which [`View::row`] is printed, if it is not
+    /// that of the view.
     pub fn printed(&self, target: &Target, entry: &Entry) -> Result<Option<Object>, Failure> {
         let is_printed_as_stored = has_printed_form(&self.schema.gvk);
         is_printed_as_stored.then(|| target.kind.decode(entry)).transpose()
     }
 
-    /// Creates a row of a table. Its cells are printed from `printed`, or from `obj` if it is `None`.
+    /// Creates a row of a table. Its cells are printed from `printed`, or from `obj` if it is
+    /// `None`.
     pub fn row(&self, obj: &Object, printed: Option<&Object>) -> Value {
         let printer = self.printer();
         let now = self.app.registry.clock.now();
@@ -302,7 +307,8 @@ impl View {
         Value::Object(row)
     }
 
-    /// Creates a Table. `columns` says whether it has column definitions (in a watch, only the first has).
+    /// Creates a Table. `columns` says whether it has column definitions (in a watch, only the
+    /// first has).
     pub fn table(&self, metadata: Map, rows: Vec<Value>, columns: bool) -> Value {
         let definitions = if columns {
             Value::Array(off_worker::compute(tables::describing_bytes(), || match &self.columns {
@@ -457,8 +463,8 @@ fn to_json(value: &Value) -> Bytes {
     Bytes::from(text)
 }
 
-/// Returns upstream's name of the type of an object: `core.ConfigMap`. The scale of a custom resource has an
-/// external type, and a custom resource none.
+/// Returns upstream's name of the type of an object: `core.ConfigMap`. The scale of a custom
+/// resource has an external type, and a custom resource none.
 fn go_type(is_custom: bool, schema: &Schema) -> String {
     let GroupVersionKind { group, version, kind } = &schema.gvk;
     let group = group.split('.').next().unwrap_or_default();

@@ -130,7 +130,8 @@ impl Stream {
             through: self.session.began_at,
         };
         loop {
-            // Read before the events are taken, so that all events up to this revision are included.
+            // Read before the events are taken, so that all events up to this revision are
+            // included.
             let applied = self.session.applied(&self.view.app.registry);
             if self.session.is_converting() {
                 let prepared = Box::pin(self.prepare());
@@ -151,7 +152,8 @@ impl Stream {
                     }
                     continue;
                 }
-                // A bookmark would claim that the changes that were not looked at yet have been sent.
+                // A bookmark would claim that the changes that were not looked at yet have been
+                // sent.
                 Ok(None) if self.session.is_paused() => match self.session.changed().await {
                     Ok(()) if Instant::now() < end => continue,
                     _ => return,
@@ -197,8 +199,8 @@ impl Stream {
         }
     }
 
-    /// Returns how long after the begin of the shutdown the watch ends: at random, so that the clients of many
-    /// watches do not all come back at once.
+    /// Returns how long after the begin of the shutdown the watch ends: at random, so that the
+    /// clients of many watches do not all come back at once.
     fn end_delay(&self) -> Duration {
         let spread = self.view.app.limits.watch_end_spread;
         if spread.is_zero() {
@@ -214,7 +216,8 @@ impl Stream {
         }
     }
 
-    /// Returns a function from a time to the time of the next bookmark; the end if there are no bookmarks.
+    /// Returns a function from a time to the time of the next bookmark; the end if there are no
+    /// bookmarks.
     fn bookmark_times(&self, end: Instant) -> impl Fn(Instant) -> Instant + use<> {
         let period = self.view.app.limits.bookmark_period;
         let bookmarks = self.bookmarks;
@@ -241,7 +244,8 @@ impl Stream {
         error_frame(&self.view.app, self.view.accepted.encoding, failure)
     }
 
-    /// Returns the cache keys of encoded events, by [`EventKind`]; empty if the stored JSON is sent unchanged.
+    /// Returns the cache keys of encoded events, by [`EventKind`]; empty if the stored JSON is sent
+    /// unchanged.
     fn forms(&self) -> [String; 3] {
         let view = &self.view;
         let generation = self.target.kind.generation;

@@ -1,5 +1,5 @@
-//! Streams over WebSocket (RFC 6455). Each event of a watch is a message, text for JSON and binary for
-//! protobuf (apiserver `endpoints/handlers/watch.go`); a log is cut into pieces.
+//! Streams over WebSocket (RFC 6455). Each event of a watch is a message, text for JSON and binary
+//! for protobuf (apiserver `endpoints/handlers/watch.go`); a log is cut into pieces.
 
 use crate::app::App;
 use crate::body::{Body, ChunkStream};
@@ -30,7 +30,8 @@ const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
 const PIECE_BYTES_MAX: usize = 2048;
 /// The protocol version in `Sec-WebSocket-Version`.
 const VERSION: &str = "13";
-/// Prefix of a subprotocol that carries a bearer token (apiserver `authentication/request/websocket`).
+/// Prefix of a subprotocol that carries a bearer token (apiserver
+/// `authentication/request/websocket`).
 const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Switches the connection to a WebSocket that carries a stream, or refuses the handshake.
@@ -245,8 +246,8 @@ fn refused(code: u16) -> Box<Reply> {
     Box::new(respond::text(code, ""))
 }
 
-/// Returns the value of the `Authorization` header given as a WebSocket subprotocol, because browsers cannot
-/// send the header itself. Fails with 401 if it is invalid.
+/// Returns the value of the `Authorization` header given as a WebSocket subprotocol, because
+/// browsers cannot send the header itself. Fails with 401 if it is invalid.
 pub(crate) fn authorization(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let mut tokens = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
         .filter_map(|protocol| protocol.strip_prefix(TOKEN_PREFIX));

@@ -1,4 +1,5 @@
-//! Calls to the members of an etcd cluster: choice of the member, connections, timeouts and retries.
+//! Calls to the members of an etcd cluster: choice of the member, connections, timeouts and
+//! retries.
 
 use std::error::Error;
 use std::fmt;

@@ -14,8 +14,8 @@ use crate::store::EtcdStore;
 #[derive(Debug)]
 pub struct Compactor {
     store: Arc<EtcdStore>,
-    /// The version of [`COMPACT_KEY`] that this server last read. The server that writes the next version
-    /// compacts.
+    /// The version of [`COMPACT_KEY`] that this server last read. The server that writes the next
+    /// version compacts.
     version: i64,
     /// The cluster's revision in the previous run: everything up to it is older than an interval.
     previous: Option<Revision>,
@@ -52,7 +52,8 @@ impl Compactor {
         let current = response.kvs().next().flatten();
         self.version = current.as_ref().map_or(0, |kv| kv.version);
         let floor = current.as_ref().and_then(|kv| parse_revision(&kv.value));
-        // Ignore an invalid value: another server cannot have compacted beyond the revision just read.
+        // Ignore an invalid value: another server cannot have compacted beyond the revision just
+        // read.
         let floor = floor.filter(|floor| number(*floor) > 0 && Some(*floor) <= self.previous);
         if let Some(floor) = floor {
             self.store.raise_floor(floor);

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use keelson_store::prefix_end;
 
-/// Rest of the key that a watch writes to learn its progress if etcd cannot report it (see `watch`).
-/// Reads and watches hide it.
+/// Rest of the key that a watch writes to learn its progress if etcd cannot report it (see
+/// `watch`). Reads and watches hide it.
 const PROGRESS_KEY: &[u8] = b"keelson/progress";
 
 /// The prefix of store keys and the corresponding prefix of etcd keys.
@@ -27,7 +27,8 @@ impl Keys {
         [&self.prefix[..], rest].concat().into()
     }
 
-    /// Returns the store key of an etcd key, or `None` if it is hidden or does not begin with `prefix`.
+    /// Returns the store key of an etcd key, or `None` if it is hidden or does not begin with
+    /// `prefix`.
     pub(crate) fn to_store(&self, key: &Bytes) -> Option<Bytes> {
         let rest = key.strip_prefix(&self.prefix[..]).filter(|rest| *rest != PROGRESS_KEY)?;
         if self.root == self.prefix {
@@ -36,7 +37,8 @@ impl Keys {
         Some([&self.root[..], rest].concat().into())
     }
 
-    /// Returns the etcd range of a store range (an empty end means no end), or `None` if it is empty.
+    /// Returns the etcd range of a store range (an empty end means no end), or `None` if it is
+    /// empty.
     pub(crate) fn range(&self, start: &[u8], end: &[u8]) -> Option<(Bytes, Bytes)> {
         let (first, last) = self.full_range();
         let first = match start.strip_prefix(&self.root[..]) {

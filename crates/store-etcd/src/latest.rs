@@ -11,8 +11,9 @@ use crate::shared::Shared;
 
 type ReadResult = Result<Revision, ReadError>;
 
-/// Callers that wait for the latest revision. Callers that come during a request wait for the next one,
-/// because the response of the first may be too old for them; one more request then serves all.
+/// Callers that wait for the latest revision. Callers that come during a request wait for the next
+/// one, because the response of the first may be too old for them; one more request then serves
+/// all.
 #[derive(Debug, Default)]
 pub(crate) struct Latest {
     state: Mutex<State>,
@@ -81,8 +82,8 @@ impl ReadTask {
 
 impl Drop for ReadTask {
     fn drop(&mut self) {
-        // The task was cancelled: drop the senders, so that their callers get an error, and let the next
-        // caller start a new task.
+        // The task was cancelled: drop the senders, so that their callers get an error, and let the
+        // next caller start a new task.
         if !self.is_finished {
             *self.latest.lock() = State::default();
         }

@@ -1,5 +1,5 @@
-//! etcd leases, shared by keys that expire at about the same time, as in kube-apiserver. One lease for each
-//! key would cost the cluster more than the keys.
+//! etcd leases, shared by keys that expire at about the same time, as in kube-apiserver. One lease
+//! for each key would cost the cluster more than the keys.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tonic::Status;
 use crate::client::{Client, LEASE_GRANT};
 use crate::proto::{LeaseGrantRequest, LeaseGrantResponse};
 
-/// A key may live longer than requested by `1 / REUSE_PART` of its TTL, and at most by the time that the store
-/// was opened with.
+/// A key may live longer than requested by `1 / REUSE_PART` of its TTL, and at most by the time
+/// that the store was opened with.
 const REUSE_PART: u32 = 20;
 /// Most keys of a lease.
 const LEASE_KEYS_MAX: usize = 1000;

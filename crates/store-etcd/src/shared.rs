@@ -1,5 +1,5 @@
-//! State shared by the store, its watches and its compactor: connections, and the newest known revision and
-//! floor of the cluster.
+//! State shared by the store, its watches and its compactor: connections, and the newest known
+//! revision and floor of the cluster.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ use crate::proto::{Header, RangeRequest, RangeResponse};
 /// Most values passed on before the task yields to others: the receiver may decode them.
 pub(crate) const VALUES_MAX: usize = 64;
 
-/// The key by which servers agree which of them compacts, and through which revision. kube-apiserver uses
-/// the same key in the same way, so both can share a cluster.
+/// The key by which servers agree which of them compacts, and through which revision.
+/// kube-apiserver uses the same key in the same way, so both can share a cluster.
 pub const COMPACT_KEY: &str = "compact_rev_key";
 
 /// An error of etcd or of the connection to it.
@@ -115,7 +115,8 @@ impl Shared {
         observed
     }
 
-    /// Records for `health` whether a call succeeded. A request that etcd rejects counts as success.
+    /// Records for `health` whether a call succeeded. A request that etcd rejects counts as
+    /// success.
     pub(crate) fn record_outcome<T>(&self, response: Result<T, Status>) -> Result<T, Status> {
         let last_error = match &response {
             Err(error) if !matches!(error.code(), Code::OutOfRange | Code::InvalidArgument) => {

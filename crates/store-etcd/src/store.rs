@@ -89,8 +89,8 @@ impl EtcdStore {
             .map_err(|error| WriteError::Unknown { source: etcd_error(&error) })
     }
 
-    /// Passes the keys of a range to `take`, in order and all at one revision, until it returns `false`.
-    /// Returns that revision.
+    /// Passes the keys of a range to `take`, in order and all at one revision, until it returns
+    /// `false`. Returns that revision.
     async fn scan(
         &self,
         range: Option<(Bytes, Bytes)>,
@@ -163,7 +163,8 @@ impl EtcdStore {
         if lease != 0
             && response.as_ref().is_err_and(|error: &Status| error.code() == Code::NotFound)
         {
-            // The cluster does not have the lease, for example after a restore. The next write gets another.
+            // The cluster does not have the lease, for example after a restore. The next write gets
+            // another.
             self.shared.leases.remove(lease);
         }
         let response: TxnResponse =

@@ -1,4 +1,5 @@
-//! Real etcd processes for tests: one member or a few, on free ports, with data in temporary folders.
+//! Real etcd processes for tests: one member or a few, on free ports, with data in temporary
+//! folders.
 // A failure here fails the test.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
@@ -42,8 +43,8 @@ pub struct EtcdProcess {
 }
 
 impl EtcdProcess {
-    /// Starts etcd, a path or a name on the PATH, and waits until it responds; `None` if there is no
-    /// such program.
+    /// Starts etcd, a path or a name on the PATH, and waits until it responds; `None` if there is
+    /// no such program.
     pub async fn start(program: &Path) -> Option<Self> {
         Some(Self::start_cluster(program, 1).await?.remove(0))
     }

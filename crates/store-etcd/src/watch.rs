@@ -1,10 +1,11 @@
-//! A watch: one etcd stream at a time, which is reopened after the last complete revision if it is lost.
+//! A watch: one etcd stream at a time, which is reopened after the last complete revision if it is
+//! lost.
 //!
 //! Every watch streams all keys of the store and filters its own keys here, so any write under the
-//! store's prefix advances all watches. A watch falls behind only by writes under other prefixes; then it
-//! requests its progress. Members older than 3.4.25 or 3.5.8 may send the progress before events that
-//! precede it (etcd issue 15220): for these the watch writes a progress key instead, whose event comes
-//! after all earlier ones.
+//! store's prefix advances all watches. A watch falls behind only by writes under other prefixes;
+//! then it requests its progress. Members older than 3.4.25 or 3.5.8 may send the progress before
+//! events that precede it (etcd issue 15220): for these the watch writes a progress key instead,
+//! whose event comes after all earlier ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,8 +294,8 @@ fn has_exact_progress(version: &str) -> bool {
     }
 }
 
-/// Splits events of whole revisions into batches for a watch of `prefix`. Returns `None` if compaction has
-/// removed the previous value of a deleted key.
+/// Splits events of whole revisions into batches for a watch of `prefix`. Returns `None` if
+/// compaction has removed the previous value of a deleted key.
 async fn split(keys: &Keys, prefix: &[u8], events: Vec<proto::Event>) -> Option<Vec<Batch>> {
     let mut batches = Vec::new();
     let mut batch = Batch { events: Vec::new(), through: Revision(0) };

@@ -1,10 +1,12 @@
-//! Kills processes that write to a store, again and again, and checks that nothing acknowledged is lost.
+//! Kills processes that write to a store, again and again, and checks that nothing acknowledged is
+//! lost.
 //!
-//! A kill is a SIGKILL of a process that has the store open with eight writers: after a random number of
-//! acknowledgements, or, one in eight, at a random moment of its opening. The next process opens the same
-//! data directory and tells what it finds, which must be the last acknowledged write of each writer or the
-//! one that was under way. Values are small for a while and large for a while, some writes are
-//! deletes, and history is compacted, so that the file is also copied and replaced between kills.
+//! A kill is a SIGKILL of a process that has the store open with eight writers: after a random
+//! number of acknowledgements, or, one in eight, at a random moment of its opening. The next
+//! process opens the same data directory and tells what it finds, which must be the last
+//! acknowledged write of each writer or the one that was under way. Values are small for a while
+//! and large for a while, some writes are deletes, and history is compacted, so that the file is
+//! also copied and replaced between kills.
 //!
 //! `cargo xtask kills --count 1000` runs it; Ctrl-C ends it with what has been done so far.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods)]
@@ -171,7 +173,8 @@ fn start(dir: &Path, known: &[Known]) -> Child {
         .unwrap()
 }
 
-/// Reads and checks the lines of the child, and kills it. Returns the number of acknowledged writes.
+/// Reads and checks the lines of the child, and kills it. Returns the number of acknowledged
+/// writes.
 fn follow(
     lines: &mut BufReader<ChildStdout>,
     child: &mut Child,

@@ -1,5 +1,5 @@
-//! The format of a backup: every live key at one revision, in the order of their last writes, followed
-//! by their count and a checksum. `docs/storage.md` describes it.
+//! The format of a backup: every live key at one revision, in the order of their last writes,
+//! followed by their count and a checksum. `docs/storage.md` describes it.
 //!
 //! Writer and reader stream: neither holds more than one value in memory.
 

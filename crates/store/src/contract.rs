@@ -45,7 +45,8 @@ pub struct Txn {
 }
 
 impl Txn {
-    /// Rejects a transaction that exceeds a maximum or writes a key twice. Backends call this first.
+    /// Rejects a transaction that exceeds a maximum or writes a key twice. Backends call this
+    /// first.
     pub fn check(&self) -> Result<(), WriteError> {
         let ops = self.compare.len().max(self.ops.len());
         if ops > TXN_OPS_MAX {
@@ -235,9 +236,9 @@ pub trait Store: Send + Sync + 'static {
     /// Returns one page of a range of keys, at an exact revision or at the newest.
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, ReadError>>;
 
-    /// Passes every live key under `prefix` at one revision to `sink`, in any order, and returns that
-    /// revision. Used at start, because it builds no pages. After an error the sink may have got
-    /// some of the keys. The sink must not use the store.
+    /// Passes every live key under `prefix` at one revision to `sink`, in any order, and returns
+    /// that revision. Used at start, because it builds no pages. After an error the sink may have
+    /// got some of the keys. The sink must not use the store.
     fn load<'a>(
         &'a self,
         prefix: &'a [u8],
@@ -279,13 +280,14 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(0) })
     }
 
-    /// Whether the backend has the newest value of a key in a form that a write of the same value would
-    /// replace, for example encrypted with an old key. Reads the value.
+    /// Whether the backend has the newest value of a key in a form that a write of the same value
+    /// would replace, for example encrypted with an old key. Reads the value.
     fn is_stale<'a>(&'a self, _key: &'a [u8]) -> BoxFuture<'a, Result<bool, ReadError>> {
         Box::pin(async { Ok(false) })
     }
 
-    /// Returns the bytes of the file of the store; `None`: it has none, or cannot tell. May ask a server.
+    /// Returns the bytes of the file of the store; `None`: it has none, or cannot tell. May ask a
+    /// server.
     fn size(&self) -> BoxFuture<'_, Option<u64>> {
         Box::pin(async { None })
     }

@@ -140,7 +140,8 @@ pub enum WatchError {
         /// All events up to this revision were delivered.
         through: Revision,
     },
-    /// Values that could not be decoded can be now: see [`Transformed::reread`](crate::Transformed::reread).
+    /// Values that could not be decoded can be now: see
+    /// [`Transformed::reread`](crate::Transformed::reread).
     #[error("values can be decoded that could not be before")]
     Reread,
     /// More than [`WATCHES_MAX`](crate::WATCHES_MAX) watches on this store.

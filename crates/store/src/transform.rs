@@ -1,8 +1,8 @@
-//! [`Transformed`]: a [`Store`] whose values have another form in the backend, for example encrypted, or encoded as
-//! another program reads them.
+//! [`Transformed`]: a [`Store`] whose values have another form in the backend, for example
+//! encrypted, or encoded as another program reads them.
 //!
-//! Keys, revisions, order and durability are those of the backend. Own writes are remembered until their
-//! event arrives, so that it need not be decoded.
+//! Keys, revisions, order and durability are those of the backend. Own writes are remembered until
+//! their event arrives, so that it need not be decoded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,9 +35,10 @@ pub trait Transform: fmt::Debug + Send + Sync + 'static {
         value: &'a Bytes,
     ) -> BoxFuture<'a, Result<Bytes, DiskError>>;
 
-    /// Decodes a value of the backend, which any program may have written; a value that is the same in
-    /// both forms is not copied. Returns a placeholder that the reader recognizes if the value cannot
-    /// be decoded. Gives the value back as an error if decoding has to wait: see [`Transform::decode`].
+    /// Decodes a value of the backend, which any program may have written; a value that is the same
+    /// in both forms is not copied. Returns a placeholder that the reader recognizes if the value
+    /// cannot be decoded. Gives the value back as an error if decoding has to wait: see
+    /// [`Transform::decode`].
     fn decode_now(&self, key: &[u8], value: Bytes) -> Result<Bytes, Bytes>;
 
     /// Decodes a value that [`Transform::decode_now`] has given back.
@@ -49,7 +50,8 @@ pub trait Transform: fmt::Debug + Send + Sync + 'static {
     /// Whether any value may be stale.
     fn may_be_stale(&self) -> bool;
 
-    /// Whether a write of the same value would store it in another way, for example with another key.
+    /// Whether a write of the same value would store it in another way, for example with another
+    /// key.
     fn is_stale(&self, key: &[u8], value: &Bytes) -> bool;
 }
 
@@ -72,8 +74,8 @@ struct Values {
 struct OwnWrites {
     /// Maps a key to the backend's value and the reader's value.
     writes: HashMap<Bytes, (Bytes, Bytes)>,
-    /// Upper bound of the bytes of `writes`, at most [`OWN_BYTES_MAX`]: a replaced write of the same key
-    /// is still counted.
+    /// Upper bound of the bytes of `writes`, at most [`OWN_BYTES_MAX`]: a replaced write of the
+    /// same key is still counted.
     bytes: usize,
 }
 
@@ -320,7 +322,8 @@ impl Values {
 }
 
 impl OwnWrites {
-    /// Removes and returns the reader's value of a backend's value, if it was the last own write of the key.
+    /// Removes and returns the reader's value of a backend's value, if it was the last own write of
+    /// the key.
     fn take(&mut self, key: &Bytes, value: &Bytes) -> Option<Bytes> {
         let (encoded, _) = self.writes.get(key)?;
         if encoded != value {

@@ -41,8 +41,8 @@ impl CompactionWindow {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// Records that `revision` is the newest at `now` (time since any fixed moment). Returns the newest
-    /// revision recorded at least a window ago, the first time that it is that old.
+    /// Records that `revision` is the newest at `now` (time since any fixed moment). Returns the
+    /// newest revision recorded at least a window ago, the first time that it is that old.
     pub fn observe(&mut self, now: Duration, revision: Revision) -> Option<Revision> {
         let apart = self.window / MARKS_MAX;
         let is_new =

@@ -1,4 +1,5 @@
-//! A blocking HTTPS client of a kube-apiserver: one persistent connection, and one more for each watch.
+//! A blocking HTTPS client of a kube-apiserver: one persistent connection, and one more for each
+//! watch.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -153,8 +154,8 @@ impl Api {
         self.send_with(method, path, &format!("Content-Type: {media_type}\r\n"), body)
     }
 
-    /// Sends a request with more header lines, each with its line break, and a body as text. Accept and
-    /// User-Agent replace those that are sent otherwise.
+    /// Sends a request with more header lines, each with its line break, and a body as text. Accept
+    /// and User-Agent replace those that are sent otherwise.
     pub fn send_with(
         &self,
         method: &str,

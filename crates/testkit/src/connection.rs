@@ -1,4 +1,5 @@
-//! A persistent connection, with or without TLS, for tests with many requests or with servers that are killed.
+//! A persistent connection, with or without TLS, for tests with many requests or with servers that
+//! are killed.
 
 use crate::http::POLL_TIMEOUT;
 use base64::Engine;
@@ -87,7 +88,8 @@ impl Connection {
         Connection { reader: BufReader::new(Box::new(stream)) }
     }
 
-    /// Sends a request and reads the whole response. Returns an error if the server has closed the connection.
+    /// Sends a request and reads the whole response. Returns an error if the server has closed the
+    /// connection.
     pub fn call(
         &mut self,
         method: &str,

@@ -14,8 +14,9 @@ const RACES: [&str; 6] = [
     "StorageError: invalid object, Code: 4",
 ];
 
-/// Returns the distinct errors of a log: lines of level E, with `err=`, or about forbidden requests,
-/// each as source position, message and error. Names, numbers and known races are left out.
+/// Returns the distinct errors of a log: lines of level E, with `err=`, or about forbidden
+/// requests, each as source position, message and error. Names, numbers and known races are left
+/// out.
 pub fn errors(log: &str) -> BTreeSet<String> {
     let is_error =
         |line: &&str| is_of_level(line, 'E') || line.contains(" err=") || line.contains("orbidden");
@@ -36,8 +37,8 @@ fn message(line: &str) -> &str {
     begin.map_or(line, |at| &line[at + 1..])
 }
 
-/// Returns position, message and error of `file.go:12] "words" key="names" err="why"`, with `#` for names
-/// and numbers.
+/// Returns position, message and error of `file.go:12] "words" key="names" err="why"`, with `#` for
+/// names and numbers.
 fn normalize(message: &str) -> String {
     let (position, rest) = message.split_once("] ").unwrap_or(("", message));
     let Some((words, fields)) = rest.strip_prefix('"').and_then(|rest| rest.split_once("\" "))

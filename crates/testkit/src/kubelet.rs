@@ -1,7 +1,7 @@
 //! A fake kubelet: a node with a Lease, whose pods "run" without containers.
 //!
-//! It authenticates as `system:node:NAME`, so the Node authorizer and NodeRestriction apply. It reacts
-//! to the events of one watch, and renews the Lease periodically.
+//! It authenticates as `system:node:NAME`, so the Node authorizer and NodeRestriction apply. It
+//! reacts to the events of one watch, and renews the Lease periodically.
 
 use crate::api::{Api, STRATEGIC_PATCH};
 use crate::pods::{Step, next_step};

@@ -1,10 +1,10 @@
 //! Test utilities: recording and replay of transcripts, blocking clients, a fake kubelet, the HTTPS
-//! server of a fake node, scripted webhooks, a fake key management service, and Kubernetes programs as
-//! child processes.
+//! server of a fake node, scripted webhooks, a fake key management service, and Kubernetes programs
+//! as child processes.
 //!
-//! The crate uses only HTTP and, of the workspace, only the protocols of streams, so that a test can
-//! run against Keelson and against kube-apiserver. The Python programs in `compare/` send the same
-//! generated requests to two servers and compare the responses.
+//! The crate uses only HTTP and, of the workspace, only the protocols of streams, so that a test
+//! can run against Keelson and against kube-apiserver. The Python programs in `compare/` send the
+//! same generated requests to two servers and compare the responses.
 // A panic fails the test.
 #![allow(clippy::missing_panics_doc)]
 
@@ -49,8 +49,8 @@ pub fn poll<T>(timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> O
     }
 }
 
-/// Returns a value with the members of all objects sorted by name, whatever features `serde_json` is
-/// built with.
+/// Returns a value with the members of all objects sorted by name, whatever features `serde_json`
+/// is built with.
 #[must_use]
 pub fn sorted(value: Value) -> Value {
     match value {

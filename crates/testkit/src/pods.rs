@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-/// Annotation of a pod whose containers terminate by themselves: the exit code, or a comma-separated
-/// one for each completion index of a Job. Pods without it run until they are deleted.
+/// Annotation of a pod whose containers terminate by themselves: the exit code, or a
+/// comma-separated one for each completion index of a Job. Pods without it run until they are
+/// deleted.
 pub const EXIT_CODES: &str = "testkit.keelson/exit-codes";
 /// Annotation of a pod that never becomes ready.
 pub const UNREADY: &str = "testkit.keelson/unready";
@@ -40,7 +41,8 @@ fn annotation<'p>(pod: &'p Value, name: &str) -> Option<&'p str> {
     pod["metadata"]["annotations"][name].as_str()
 }
 
-/// Returns the code with which the containers of a pod exit; `None` if they run until they are deleted.
+/// Returns the code with which the containers of a pod exit; `None` if they run until they are
+/// deleted.
 fn exit_code(pod: &Value) -> Option<i64> {
     let codes: Vec<&str> = annotation(pod, EXIT_CODES)?.split(',').collect();
     let index = annotation(pod, INDEX).and_then(|index| index.parse().ok()).unwrap_or(0);

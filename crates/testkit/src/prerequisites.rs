@@ -1,12 +1,12 @@
-//! Prerequisites of tests outside the workspace. A test whose prerequisite is missing records that it
-//! did not run, and `cargo xtask ci` lists it at the end. It fails instead if `KEELSON_REQUIRE` names
-//! the prerequisite.
+//! Prerequisites of tests outside the workspace. A test whose prerequisite is missing records that
+//! it did not run, and `cargo xtask ci` lists it at the end. It fails instead if `KEELSON_REQUIRE`
+//! names the prerequisite.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Environment variable: names of prerequisites, separated by commas, that must not be missing; `all`
-/// means each of them.
+/// Environment variable: names of prerequisites, separated by commas, that must not be missing;
+/// `all` means each of them.
 const REQUIRED: &str = "KEELSON_REQUIRE";
 /// Environment variable: the file to which tests that did not run are added, one per line.
 const NOT_RUN: &str = "KEELSON_NOT_RUN";
@@ -65,7 +65,8 @@ pub const HELM_3: Prerequisite = Prerequisite {
     name: "helm3",
     needs: "Helm 3: `cargo xtask peers helm3` or KEELSON_REFERENCE_BIN",
 };
-/// What `all` does not require: it takes long to build, or a machine may not have Debian's packages.
+/// What `all` does not require: it takes long to build, or a machine may not have Debian's
+/// packages.
 const NOT_IN_ALL: [&str; 2] = ["helm3", "promtool"];
 
 /// What installs wheels and runs their tests.
@@ -122,8 +123,8 @@ fn running_test() -> String {
     of_process.or_else(|| thread.name().map(str::to_owned)).unwrap_or_else(|| "a test".to_owned())
 }
 
-/// Returns a path in the folder with recordings of kube-apiserver: `KEELSON_SHARED`, relative to the
-/// workspace, or else `../shared`.
+/// Returns a path in the folder with recordings of kube-apiserver: `KEELSON_SHARED`, relative to
+/// the workspace, or else `../shared`.
 pub fn reference_data(path: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var(SHARED).unwrap_or_else(|_| "../shared".to_owned());
@@ -136,13 +137,14 @@ pub fn etcd<T>(started: Option<T>) -> Option<T> {
     prerequisite(ETCD, started)
 }
 
-/// Returns the path of a program that only comes with `cargo xtask peers` or `KEELSON_REFERENCE_BIN`.
+/// Returns the path of a program that only comes with `cargo xtask peers` or
+/// `KEELSON_REFERENCE_BIN`.
 pub fn kubernetes_program(of: Prerequisite, name: &str) -> Option<PathBuf> {
     prerequisite(of, peer(name))
 }
 
-/// Returns the path of a program that was built elsewhere (`KEELSON_REFERENCE_BIN`) or by `cargo xtask
-/// peers`.
+/// Returns the path of a program that was built elsewhere (`KEELSON_REFERENCE_BIN`) or by
+/// `cargo xtask peers`.
 pub fn peer(name: &str) -> Option<PathBuf> {
     let elsewhere = std::env::var_os(PROGRAMS).map(PathBuf::from);
     let folders = elsewhere.into_iter().chain([PathBuf::from(PEERS)]);

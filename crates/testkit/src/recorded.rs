@@ -1,7 +1,7 @@
 //! Requests whose responses are compared with those that a kube-apiserver 1.36 gave.
 //!
-//! `KEELSON_RECORD=https://ADDRESS:PORT,TOKEN` sends the requests to a kube-apiserver instead, as the administrator
-//! (`system:masters`) with that token, and writes its responses to the files.
+//! `KEELSON_RECORD=https://ADDRESS:PORT,TOKEN` sends the requests to a kube-apiserver instead, as
+//! the administrator (`system:masters`) with that token, and writes its responses to the files.
 
 use crate::api::{Api, Response};
 use crate::http::POLL_TIMEOUT;
@@ -26,8 +26,8 @@ pub struct Recorded {
 pub type Stop = Box<dyn FnOnce()>;
 
 impl Recorded {
-    /// Starts a server over TLS that knows [`TOKEN`], or connects to the kube-apiserver to be recorded. `files` is
-    /// the folder of the recordings.
+    /// Starts a server over TLS that knows [`TOKEN`], or connects to the kube-apiserver to be
+    /// recorded. `files` is the folder of the recordings.
     pub fn start(files: &Path, start: impl FnOnce() -> (SocketAddr, Stop)) -> Recorded {
         let files = files.to_owned();
         if let Ok(given) = std::env::var("KEELSON_RECORD") {
@@ -84,8 +84,8 @@ impl Recorded {
         }
     }
 
-    /// Defines the resource `widgets` of a group, with status and scale, and creates the widget `o` of one replica in
-    /// a namespace.
+    /// Defines the resource `widgets` of a group, with status and scale, and creates the widget `o`
+    /// of one replica in a namespace.
     pub fn define_widgets(&self, group: &str, namespace: &str) {
         let definition = json!({"metadata": {"name": format!("widgets.{group}")}, "spec": {
             "group": group, "scope": "Namespaced",
@@ -126,8 +126,8 @@ impl Recorded {
     }
 }
 
-/// Returns code, reason, message and causes of a response as one line, without what differs between servers: uids,
-/// revisions, and places in the source of a kube-apiserver.
+/// Returns code, reason, message and causes of a response as one line, without what differs between
+/// servers: uids, revisions, and places in the source of a kube-apiserver.
 pub fn outcome(response: &Response) -> String {
     let mut status = &response.body;
     if status["type"] == "ERROR" {

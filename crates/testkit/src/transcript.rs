@@ -1,8 +1,9 @@
-//! Transcripts: text files with requests and the recorded responses of a server. [`record`] writes the
-//! responses of a server into a transcript; [`replay`] compares those of another server with them.
+//! Transcripts: text files with requests and the recorded responses of a server. [`record`] writes
+//! the responses of a server into a transcript; [`replay`] compares those of another server with
+//! them.
 //!
-//! A file has a head of lines that begin with `#`, and cases that are separated by empty lines. A case
-//! is a sequence of requests, each with its body on the next line:
+//! A file has a head of lines that begin with `#`, and cases that are separated by empty lines. A
+//! case is a sequence of requests, each with its body on the next line:
 //!
 //! ```text
 //! # Widgets that are refused.
@@ -23,12 +24,12 @@
 //! - `ensure` must succeed or conflict with an existing object (409), `first` must succeed, `last`
 //!   cleans up. Only the response to `send` is recorded and compared.
 //! - APPLY, MERGE, STRATEGIC and JSON are a PATCH with that media type.
-//! - A second `got` is an alternative response: which of several errors a kube-apiserver reports may
-//!   vary, because Go maps are unordered. Requests with `dryRun=All` are recorded several times to find
-//!   alternatives.
+//! - A second `got` is an alternative response: which of several errors a kube-apiserver reports
+//!   may vary, because Go maps are unordered. Requests with `dryRun=All` are recorded several times
+//!   to find alternatives.
 //! - `{stored}` in a body is replaced by the last resourceVersion in a response of the case.
-//! - Responses are stored in [normal form](normal). With the head line `#! any order`, the causes of a
-//!   `Status` are sorted, and its message, which joins them, is left out.
+//! - Responses are stored in [normal form](normal). With the head line `#! any order`, the causes
+//!   of a `Status` are sorted, and its message, which joins them, is left out.
 
 pub mod differences;
 pub mod normal;
@@ -74,8 +75,8 @@ enum Role {
 const ROLES: [(&str, Role); 4] =
     [("ensure", Role::Ensure), ("first", Role::First), ("send", Role::Send), ("last", Role::Last)];
 
-/// How often a dry run is sent to record its alternative responses. Go starts the iteration of a small
-/// map at one of eight entries, so one in five thousand alternatives is missed.
+/// How often a dry run is sent to record its alternative responses. Go starts the iteration of a
+/// small map at one of eight entries, so one in five thousand alternatives is missed.
 const TRIES: usize = 64;
 /// How often a dry run is sent that succeeds; it rarely has alternatives.
 const TRIES_ON_SUCCESS: usize = 4;
@@ -235,8 +236,8 @@ impl Step {
     }
 }
 
-/// Sends all requests to a server and replaces the recorded responses. With failures, the transcript is
-/// incomplete.
+/// Sends all requests to a server and replaces the recorded responses. With failures, the
+/// transcript is incomplete.
 pub fn record(transcript: &mut Transcript, server: &mut dyn Responder) -> Outcome {
     let is_any_order = transcript.is_any_order();
     let mut outcome = Outcome::default();
@@ -279,8 +280,9 @@ pub fn replay(transcript: &Transcript, server: &mut dyn Responder) -> Outcome {
     outcome
 }
 
-/// Sends the requests of a case. `send` requests are sent by the closure, which returns the differences;
-/// its arguments are the step, the last resourceVersion, the text of all requests, and the server.
+/// Sends the requests of a case. `send` requests are sent by the closure, which returns the
+/// differences; its arguments are the step, the last resourceVersion, the text of all requests, and
+/// the server.
 fn run_case(
     case: &mut [Step],
     server: &mut dyn Responder,

@@ -1,5 +1,5 @@
-//! A webhook whose response is determined by the request's path, over HTTPS with HTTP/1.1 or HTTP/2. It
-//! records the requests.
+//! A webhook whose response is determined by the request's path, over HTTPS with HTTP/1.1 or
+//! HTTP/2. It records the requests.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -184,8 +184,8 @@ const MUCH: usize = 1 << 20;
 
 const JSON: &str = "application/json";
 
-/// Returns status, media type and body for a script. Its words have the form `word=argument`, with the argument as
-/// JSON in hexadecimal digits.
+/// Returns status, media type and body for a script. Its words have the form `word=argument`, with
+/// the argument as JSON in hexadecimal digits.
 fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     let (word, argument) = script.split_once('=').unwrap_or((script, ""));
     let argument = unhex(argument);
@@ -254,8 +254,8 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     (200, JSON, review.to_string().into_bytes())
 }
 
-/// Responds to a `ConversionReview` with much: a long message of a failure, as many maps as fit, or objects with an
-/// additional field of the text in `argument`.
+/// Responds to a `ConversionReview` with much: a long message of a failure, as many maps as fit, or
+/// objects with an additional field of the text in `argument`.
 fn much(word: &str, argument: &[u8], review: &Value) -> Vec<u8> {
     if word == "long-message" {
         let result = json!({"status": "Failure", "message": "e".repeat(MUCH)});
@@ -271,8 +271,9 @@ fn much(word: &str, argument: &[u8], review: &Value) -> Vec<u8> {
     }
 }
 
-/// Responds to a `ConversionReview`: `spec.hostPort` of v1beta1 is `spec.host` and `spec.port` of v1. Fields of
-/// `changes` are set in the review, the response, each object and its metadata; null removes them.
+/// Responds to a `ConversionReview`: `spec.hostPort` of v1beta1 is `spec.host` and `spec.port` of
+/// v1. Fields of `changes` are set in the review, the response, each object and its metadata; null
+/// removes them.
 fn converted(review: &Value, changes: &Value) -> Value {
     let version = &review["request"]["desiredAPIVersion"];
     let convert = |object: &Value| {

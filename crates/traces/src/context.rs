@@ -1,5 +1,5 @@
-//! [`SpanContext`]: what identifies a span in other processes, as the headers `traceparent` and `tracestate`
-//! carry it (W3C Trace Context, level 1).
+//! [`SpanContext`]: what identifies a span in other processes, as the headers `traceparent` and
+//! `tracestate` carry it (W3C Trace Context, level 1).
 
 use http::{HeaderMap, HeaderValue};
 use std::fmt;
@@ -68,7 +68,8 @@ impl SpanContext {
         Some(context)
     }
 
-    /// Parses the value of `traceparent`: `VERSION-TRACE-SPAN-FLAGS`, in lower-case hexadecimal digits.
+    /// Parses the value of `traceparent`: `VERSION-TRACE-SPAN-FLAGS`, in lower-case hexadecimal
+    /// digits.
     fn parse(text: &str) -> Option<SpanContext> {
         let mut parts = text.split('-');
         let version = parts.next()?;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Most ended spans that wait for the exporter; further ones are dropped and counted (the default of
-/// OpenTelemetry's batch processor, `OTEL_BSP_MAX_QUEUE_SIZE`).
+/// Most ended spans that wait for the exporter; further ones are dropped and counted (the default
+/// of OpenTelemetry's batch processor, `OTEL_BSP_MAX_QUEUE_SIZE`).
 pub const QUEUE_SPANS_MAX: usize = 2048;
 
 /// Ended spans.

@@ -11,8 +11,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// `OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`).
 const PARTS_MAX: usize = 128;
 
-/// A running span. It ends when its last clone is dropped. Without a tracer, and in traces that are not
-/// recorded, it does nothing.
+/// A running span. It ends when its last clone is dropped. Without a tracer, and in traces that are
+/// not recorded, it does nothing.
 #[derive(Clone, Default)]
 pub struct Span(Option<Arc<Running>>);
 

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 /// Starts spans.
 pub struct Tracer {
-    /// A trace is recorded if the upper 63 bits of the second half of its id are below it: all processes
-    /// with the same rate decide alike (`TraceIDRatioBased` of OpenTelemetry's Go SDK).
+    /// A trace is recorded if the upper 63 bits of the second half of its id are below it: all
+    /// processes with the same rate decide alike (`TraceIDRatioBased` of OpenTelemetry's Go SDK).
     threshold: u64,
     queue: Arc<Queue>,
 }
 
 impl Tracer {
-    /// Returns a tracer that records so many of a million traces, beside those that a caller records.
+    /// Returns a tracer that records so many of a million traces, beside those that a caller
+    /// records.
     #[must_use]
     pub fn new(samples_per_million: u32) -> Arc<Tracer> {
         // At a rate of one million it is above all 63 bits.

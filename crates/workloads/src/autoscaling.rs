@@ -1,7 +1,7 @@
 //! The horizontal pod autoscaler: sets the replicas of a workload by what its pods use.
 //!
-//! Each autoscaler is looked at every second rather than every 15 seconds as by default upstream, so
-//! that a test does not wait; the rules of rates and stabilization count time, not looks.
+//! Each autoscaler is looked at every second rather than every 15 seconds as by default upstream,
+//! so that a test does not wait; the rules of rates and stabilization count time, not looks.
 
 mod behavior;
 mod metrics;

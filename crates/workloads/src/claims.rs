@@ -50,8 +50,8 @@ pub(crate) struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// Adopts and releases objects, and returns those that the owner has now. All objects are tried;
-    /// the first error is returned.
+    /// Adopts and releases objects, and returns those that the owner has now. All objects are
+    /// tried; the first error is returned.
     pub async fn claim(
         &self,
         kind: &Arc<Kind>,

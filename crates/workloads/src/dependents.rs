@@ -19,7 +19,8 @@ pub(crate) struct Dependents {
     index: Mutex<Index>,
 }
 
-/// Names (namespace and name) with uids. An object that was deleted and created again has another uid.
+/// Names (namespace and name) with uids. An object that was deleted and created again has another
+/// uid.
 type Names = BTreeMap<(Str, Str), Str>;
 
 #[derive(Debug, Default)]
@@ -84,7 +85,8 @@ impl Affected {
         queue.extend(owners.map(|owner| (namespace.into(), owner.name.clone())));
     }
 
-    /// Queues the objects of a kind that may adopt the changed object, because their selector matches it.
+    /// Queues the objects of a kind that may adopt the changed object, because their selector
+    /// matches it.
     pub fn queue_adopters(
         &self,
         registry: &Registry,

@@ -1,7 +1,7 @@
 //! The job controller: runs pods until enough of them have succeeded, and counts them.
 //!
-//! A pod has a finalizer until it is counted, so that no result is lost: the uid of a pod that ended
-//! is entered into the status, its finalizer is removed, then it is added to the counts.
+//! A pod has a finalizer until it is counted, so that no result is lost: the uid of a pod that
+//! ended is entered into the status, its finalizer is removed, then it is added to the counts.
 
 mod backoff;
 mod facts;
@@ -122,8 +122,8 @@ fn is_tracked(entry: &Entry) -> bool {
 }
 
 impl Jobs {
-    /// Returns the pods of a Job that was deleted. Those that were being deleted before do not change
-    /// any more, so nothing else would release them.
+    /// Returns the pods of a Job that was deleted. Those that were being deleted before do not
+    /// change any more, so nothing else would release them.
     fn tracked_pods(&self, job: &Object) -> Vec<Key> {
         let client = &self.control.client;
         let Some(pods) = client.kind("", "pods") else { return vec![] };

@@ -1,9 +1,9 @@
 //! A cluster in a test: the control loops of workloads, a scheduler and simulated nodes. Nothing
 //! runs: what pods do is written into their status.
 //!
-//! Each loop has the name of the kube-controller-manager loop that it replaces (the scheduler that of
-//! its profile), acts as its service account, and steps aside while the stock program holds its lease.
-//! What a loop decides is a pure function of objects; what it writes goes through the API.
+//! Each loop has the name of the kube-controller-manager loop that it replaces (the scheduler that
+//! of its profile), acts as its service account, and steps aside while the stock program holds its
+//! lease. What a loop decides is a pure function of objects; what it writes goes through the API.
 
 mod autoscaling;
 mod claims;
@@ -72,8 +72,8 @@ impl Context {
     }
 }
 
-/// Minimum time between two looks at changes of the loops that a pod passes on its way: each waits for the
-/// one before it.
+/// Minimum time between two looks at changes of the loops that a pod passes on its way: each waits
+/// for the one before it.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// All control loops, in alphabetical order.

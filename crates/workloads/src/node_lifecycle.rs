@@ -1,5 +1,5 @@
-//! The node lifecycle controller: nodes that do not report become unknown, nodes get the taints that
-//! follow from their conditions, and the pods of silent nodes become unready.
+//! The node lifecycle controller: nodes that do not report become unknown, nodes get the taints
+//! that follow from their conditions, and the pods of silent nodes become unready.
 //!
 //! Healthy nodes cost nothing: their facts are kept by `observe`, and a look at all nodes compares
 //! times only.
@@ -293,8 +293,8 @@ impl NodeLifecycle {
         Ok([next, soonest].into_iter().flatten().fold(PERIOD, Duration::min))
     }
 
-    /// If a look is late, so are the reports of nodes: waits until those that report have done so. A
-    /// node that has not is judged by the time `now`, as if the look had taken no time.
+    /// If a look is late, so are the reports of nodes: waits until those that report have done so.
+    /// A node that has not is judged by the time `now`, as if the look had taken no time.
     async fn await_reports(&self, now: Timestamp) -> Result<(), Failure> {
         let before = self.known().looked.replace(now);
         let is_late =

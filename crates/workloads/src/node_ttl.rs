@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
-/// From how many and up to how many nodes a step holds, and its seconds. The ranges overlap, so that
-/// a cluster at a boundary does not change back and forth.
+/// From how many and up to how many nodes a step holds, and its seconds. The ranges overlap, so
+/// that a cluster at a boundary does not change back and forth.
 const STEPS: [(usize, usize, u32); 5] =
     [(0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, usize::MAX, 300)];
 
@@ -58,8 +58,8 @@ impl ControlLoop for NodeTtl {
                     *nodes = all.range("", "").map(|entry| entry.name().into()).collect();
                     queue.extend(nodes.iter().cloned());
                 }
-                // What a kubelet reports changes nothing; a node whose annotation is lost gets it at
-                // its next change of another kind.
+                // What a kubelet reports changes nothing; a node whose annotation is lost gets it
+                // at its next change of another kind.
                 InformerEvent::Put { entry, previous, .. } => {
                     nodes.insert(entry.name().into());
                     let text = entry.json_slice();

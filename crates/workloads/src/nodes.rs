@@ -1,8 +1,9 @@
 //! Simulated nodes: they register themselves, renew their leases, and report about their pods as
 //! kubelets do. One loop runs all of them; each acts as its own user (`system:node:NAME`).
 //!
-//! What a pod does follows from its spec, its annotations and the time ([`pod::step`]); its containers'
-//! state is kept in its status alone, so that a restarted program goes on where the last one ended.
+//! What a pod does follows from its spec, its annotations and the time ([`pod::step`]); its
+//! containers' state is kept in its status alone, so that a restarted program goes on where the
+//! last one ended.
 
 mod behavior;
 mod conditions;

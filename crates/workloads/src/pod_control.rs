@@ -73,7 +73,8 @@ impl PodControl {
     }
 }
 
-/// Returns the pod of a template: its labels, annotations, finalizers and spec, with a generated name.
+/// Returns the pod of a template: its labels, annotations, finalizers and spec, with a generated
+/// name.
 pub(crate) fn pod_from_template(template: &Value, owner: &Object) -> Object {
     let mut pod = Object::new();
     pod.root.insert("apiVersion", "v1");

@@ -1,5 +1,6 @@
-//! The pod garbage collector: deletes pods that nobody will end: those of nodes that are gone or out
-//! of service, those that were deleted before they had a node, and ended pods if there are too many.
+//! The pod garbage collector: deletes pods that nobody will end: those of nodes that are gone or
+//! out of service, those that were deleted before they had a node, and ended pods if there are too
+//! many.
 
 use crate::pod_status;
 use crate::pods_by_node::node_of;

@@ -35,8 +35,8 @@ impl SimulatedPorts {
     }
 
     /// Lets a function answer each connection to a port of a pod, which need not exist yet. It gets
-    /// the connection, and the client sees its end when the function's future ends. It replaces what was
-    /// registered before. Fails if there are too many.
+    /// the connection, and the client sees its end when the function's future ends. It replaces
+    /// what was registered before. Fails if there are too many.
     pub fn serve<F>(
         &self,
         place: (&str, &str, u16),
@@ -58,8 +58,8 @@ impl SimulatedPorts {
         })
     }
 
-    /// Passes the connections to a port of a pod on to an address of this machine. Other addresses are
-    /// refused: a server must not connect to what only it can reach.
+    /// Passes the connections to a port of a pod on to an address of this machine. Other addresses
+    /// are refused: a server must not connect to what only it can reach.
     pub fn forward(&self, place: (&str, &str, u16), to: SocketAddr) -> Result<(), String> {
         if !to.ip().is_loopback() {
             return Err(format!("{to} is not an address of this machine (127.0.0.1 or ::1)"));

@@ -1,5 +1,6 @@
-//! The resource claim controller: creates the claims of pods from templates, reserves claims for pods
-//! that were bound without a scheduler, and removes reservations and claims of pods that have ended.
+//! The resource claim controller: creates the claims of pods from templates, reserves claims for
+//! pods that were bound without a scheduler, and removes reservations and claims of pods that have
+//! ended.
 
 use crate::dependents::Dependents;
 use crate::pod_control::is_controlled_by;

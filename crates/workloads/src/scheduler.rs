@@ -1,8 +1,8 @@
 //! The scheduler: places pods on nodes as kube-scheduler with its default profile does.
 //!
-//! What it knows is kept up to date change by change ([`cluster`]); where a pod goes is a function of that
-//! ([`decide`]). A placed pod counts on its node at once, before it is bound, so that the next pod is
-//! decided without waiting; bindings and reports are written concurrently.
+//! What it knows is kept up to date change by change ([`cluster`]); where a pod goes is a function
+//! of that ([`decide`]). A placed pod counts on its node at once, before it is bound, so that the
+//! next pod is decided without waiting; bindings and reports are written concurrently.
 
 mod affinity;
 mod affinity_terms;

@@ -1,8 +1,8 @@
 //! The service controller of a cloud provider: Services of type LoadBalancer get an address.
 //!
-//! Addresses are of 198.51.100.0/24 (RFC 5737), those of IPv6 Services of 2001:db8:100::/64 (RFC 3849):
-//! ranges for documentation, which nobody can reach by accident. A Service with a class is left to
-//! others.
+//! Addresses are of 198.51.100.0/24 (RFC 5737), those of IPv6 Services of 2001:db8:100::/64 (RFC
+//! 3849): ranges for documentation, which nobody can reach by accident. A Service with a class is
+//! left to others.
 
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};

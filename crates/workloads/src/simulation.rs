@@ -10,8 +10,8 @@ pub struct Simulation {
     pub nodes: usize,
     /// The clock of the server, which a test can step and scale.
     pub clock: SteppedClock,
-    /// The zones (`topology.kubernetes.io/zone`) over which these nodes are spread in turn; empty: the
-    /// nodes have no zone.
+    /// The zones (`topology.kubernetes.io/zone`) over which these nodes are spread in turn; empty:
+    /// the nodes have no zone.
     pub zones: Vec<String>,
     /// The region (`topology.kubernetes.io/region`) of these nodes; empty: none.
     pub region: String,
@@ -19,8 +19,8 @@ pub struct Simulation {
     pub labels: Vec<(String, String)>,
     /// The capacity of each of these nodes, by resource. All of it is allocatable.
     pub capacity: Vec<(String, String)>,
-    /// Whether nodes create events about pods (Pulled, Created, Started, Killing and so on). Without
-    /// them a pod that starts costs three writes less.
+    /// Whether nodes create events about pods (Pulled, Created, Started, Killing and so on).
+    /// Without them a pod that starts costs three writes less.
     pub pod_events: bool,
     /// Stages of files, which say what happens to objects instead of the rules of the simulation.
     pub stages: StageFiles,

@@ -1,6 +1,6 @@
-//! The loop that plays Stages: for each object of a kind for which there are some, it chooses one that
-//! matches, waits for its delay, and does what it says. Any change of the object meanwhile makes it choose
-//! again, as KWOK does.
+//! The loop that plays Stages: for each object of a kind for which there are some, it chooses one
+//! that matches, waits for its delay, and does what it says. Any change of the object meanwhile
+//! makes it choose again, as KWOK does.
 
 mod book;
 
@@ -184,8 +184,8 @@ impl Player {
         }
     }
 
-    /// Returns what templates are told about an object; `None`: nothing happens to it, because its node is
-    /// not simulated or has no power.
+    /// Returns what templates are told about an object; `None`: nothing happens to it, because its
+    /// node is not simulated or has no power.
     fn facts(&self, kind: &Kind, object: &Object) -> Result<Option<TemplateFacts>, Failure> {
         let registry = &self.client.registry;
         let now = self.client.now();
@@ -221,7 +221,8 @@ impl Player {
         Ok(Some(facts))
     }
 
-    /// Returns the Stage for the present version of an object: that of the last look, or else a new one.
+    /// Returns the Stage for the present version of an object: that of the last look, or else a new
+    /// one.
     fn progress(&self, key: &StagedKey, kind: &Kind, object: &Object) -> Progress {
         let mut all = lock(&self.progress);
         let known = all.get(key);

@@ -1,8 +1,9 @@
-//! Stages of KWOK (`kwok.x-k8s.io/v1alpha1`): rules that say what happens to objects and when. Where there
-//! is a Stage for a kind, Stages decide about it instead of the simulation's own rules.
+//! Stages of KWOK (`kwok.x-k8s.io/v1alpha1`): rules that say what happens to objects and when.
+//! Where there is a Stage for a kind, Stages decide about it instead of the simulation's own rules.
 //!
-//! They are read from the objects of the resource `stages`, if a CustomResourceDefinition serves it, and from
-//! files. [`rule`] says what a Stage is; the loop that does what they say is in `stage_player.rs`.
+//! They are read from the objects of the resource `stages`, if a CustomResourceDefinition serves
+//! it, and from files. [`rule`] says what a Stage is; the loop that does what they say is in
+//! `stage_player.rs`.
 
 pub(crate) mod choice;
 mod expressions;
@@ -35,8 +36,8 @@ impl StageFiles {
         self.add(&parsed.value)
     }
 
-    /// Adds an object of a file. Returns whether it is a Stage; others are left out. Fails if a Stage cannot
-    /// be understood, for example because its template has an unknown function.
+    /// Adds an object of a file. Returns whether it is a Stage; others are left out. Fails if a
+    /// Stage cannot be understood, for example because its template has an unknown function.
     pub fn add(&mut self, object: &Value) -> Result<bool, String> {
         let group = object.str_at(&["apiVersion"]).and_then(|version| version.split_once('/'));
         let is_stage = object.str_at(&["kind"]) == Some("Stage")

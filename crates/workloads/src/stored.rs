@@ -38,8 +38,8 @@ pub(crate) fn status(object: &Object) -> Map {
     object.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// Writes the status of an object if it differs, and returns the object as it is stored then. After a
-/// conflict, the status is written once more over the latest object of the same uid.
+/// Writes the status of an object if it differs, and returns the object as it is stored then. After
+/// a conflict, the status is written once more over the latest object of the same uid.
 pub(crate) async fn write_status(
     client: &Client,
     kind: &Arc<Kind>,
@@ -114,8 +114,8 @@ pub(crate) fn put_condition(status: &mut Map, condition: Value) {
     }
 }
 
-/// Sets a condition of an object in its place, or at the end. The time of a transition stays if the status
-/// does.
+/// Sets a condition of an object in its place, or at the end. The time of a transition stays if the
+/// status does.
 pub(crate) fn set_condition(object: &mut Object, mut condition: Map, now: Timestamp) {
     let conditions = object.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
     let Some(conditions) = conditions.as_array_mut() else { return };

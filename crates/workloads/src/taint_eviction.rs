@@ -1,5 +1,5 @@
-//! The taint eviction controller: deletes pods that do not tolerate a taint NoExecute of their node,
-//! or not for longer.
+//! The taint eviction controller: deletes pods that do not tolerate a taint NoExecute of their
+//! node, or not for longer.
 
 use crate::pod_status;
 use crate::pods_by_node::{PodsByNode, node_of};

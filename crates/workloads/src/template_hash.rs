@@ -1,8 +1,8 @@
 //! The hash of a pod template, as kube-controller-manager computes it: FNV-1a of a text that Go's
 //! reflection prints, with the names of Go's types and fields.
 //!
-//! `template_hash/types.txt` lists those types. It and the recorded hashes of generated templates are
-//! printed by a program, which must be run again for another version of Kubernetes:
+//! `template_hash/types.txt` lists those types. It and the recorded hashes of generated templates
+//! are printed by a program, which must be run again for another version of Kubernetes:
 //!
 //! ```sh
 //! cd tests/go/templates

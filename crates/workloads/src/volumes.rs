@@ -265,7 +265,8 @@ impl Volumes {
         }
     }
 
-    /// Deletes a volume that has no provisioner. There is no data, so its contents need no deletion.
+    /// Deletes a volume that has no provisioner. There is no data, so its contents need no
+    /// deletion.
     async fn delete(&self, target: &Target, volume: Object) -> Result<(), Failure> {
         let provisioner = volume.annotation(PROVISIONED_BY).unwrap_or_default();
         let is_external = if provisioner.is_empty() {

@@ -12,7 +12,8 @@ pub struct ProtoField {
     pub number: u64,
     /// Whether the field is a list or a map: `FieldDescriptorProto.Label` is 3.
     pub repeated: bool,
-    /// `FieldDescriptorProto.Type`: 1 double, 3 int64, 5 int32, 8 bool, 9 string, 11 message, 12 bytes.
+    /// `FieldDescriptorProto.Type`: 1 double, 3 int64, 5 int32, 8 bool, 9 string, 11 message, 12
+    /// bytes.
     pub kind: u64,
     /// Full name of the message type, without the leading dot.
     pub type_name: String,

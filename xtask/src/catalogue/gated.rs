@@ -1,6 +1,6 @@
-//! `gated.json`: discovery and OpenAPI of the resources that a server serves only with feature gates
-//! enabled. The file is kept with the tables, because the reference documents are those of a server
-//! with default gates.
+//! `gated.json`: discovery and OpenAPI of the resources that a server serves only with feature
+//! gates enabled. The file is kept with the tables, because the reference documents are those of a
+//! server with default gates.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,8 +12,8 @@ pub struct Gated {
     pub gates: BTreeMap<String, String>,
     /// The groups of the resources in aggregated discovery, with all versions.
     discovery: Value,
-    /// File name to OpenAPI v3 document of the resources: the types that no other document contains, and
-    /// the delete operations.
+    /// File name to OpenAPI v3 document of the resources: the types that no other document
+    /// contains, and the delete operations.
     pub openapi: BTreeMap<String, Value>,
 }
 

@@ -1,6 +1,6 @@
-//! `cargo xtask catalogue`: writes the tables of built-in types and resources that the schema crate reads,
-//! from the OpenAPI documents, discovery and protobuf descriptors of a kube-apiserver. Descriptions are
-//! left out.
+//! `cargo xtask catalogue`: writes the tables of built-in types and resources that the schema crate
+//! reads, from the OpenAPI documents, discovery and protobuf descriptors of a kube-apiserver.
+//! Descriptions are left out.
 
 mod descriptors;
 mod gated;

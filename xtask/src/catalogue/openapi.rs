@@ -1,4 +1,5 @@
-//! `openapi.txt`: facts that only OpenAPI documents need, as exceptions from what `types.txt` implies.
+//! `openapi.txt`: facts that only OpenAPI documents need, as exceptions from what `types.txt`
+//! implies.
 
 use super::types::{Schemas, implied_default, reference};
 use anyhow::{Context, Result};
@@ -15,8 +16,8 @@ const HEAD: &str = "\
 # (`+` is a space); default=; nodefault
 ";
 
-/// Returns the text of `openapi.txt`. `types` is the text of `types.txt`, `documents` maps file names to
-/// OpenAPI v3 documents, `v2` is the OpenAPI v2 document.
+/// Returns the text of `openapi.txt`. `types` is the text of `types.txt`, `documents` maps file
+/// names to OpenAPI v3 documents, `v2` is the OpenAPI v2 document.
 pub fn render(
     types: &str,
     schemas: &Schemas,
@@ -134,7 +135,8 @@ fn render_struct(
     Ok(())
 }
 
-/// Returns what the OpenAPI schema of a member has beyond its line in `types.txt`, which gives `kind` and `flags`.
+/// Returns what the OpenAPI schema of a member has beyond its line in `types.txt`, which gives
+/// `kind` and `flags`.
 fn exceptions(
     struct_name: &str,
     property: &str,

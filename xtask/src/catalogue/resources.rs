@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Returns the text of `resources.txt`. `all` is the discovery of a server with all versions enabled, `default` that of
-/// a server without flags. `gates` maps a resource to its feature gate.
+/// Returns the text of `resources.txt`. `all` is the discovery of a server with all versions
+/// enabled, `default` that of a server without flags. `gates` maps a resource to its feature gate.
 pub fn render(all: &Value, default: &Value, gates: &BTreeMap<String, String>) -> Result<String> {
     let mut out = String::from(
         "# Every built-in resource, in the order of discovery. `off`: only on request.\n\
@@ -64,8 +64,8 @@ fn name(group: &Value) -> String {
     group.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Returns `Kind`, or `group/version/Kind` if it is in another group version than the resource. An empty group or
-/// version in discovery means that of the resource.
+/// Returns `Kind`, or `group/version/Kind` if it is in another group version than the resource. An
+/// empty group or version in discovery means that of the resource.
 fn kind(value: &Value, group: &str, version: &str) -> Result<String> {
     let kind = value.get("responseKind").context("a resource without a kind")?;
     let or = |value: String, default: &str| {

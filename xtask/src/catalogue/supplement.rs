@@ -10,7 +10,8 @@ pub struct Kinds {
     pub group_version: String,
     /// The Go package of the types, in the form of OpenAPI names.
     pub package: String,
-    /// Whether a server uses the types, though no document contains them. They are written to `types.txt`.
+    /// Whether a server uses the types, though no document contains them. They are written to
+    /// `types.txt`.
     pub served: bool,
     /// Names of the kinds, which are also the names of their types.
     pub names: Vec<String>,

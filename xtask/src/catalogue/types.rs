@@ -34,8 +34,8 @@ const SHAPES: &[(&str, &str)] = &[
     ),
 ];
 
-/// A kind in this many group versions or more, such as DeleteOptions, is in all of them. It is written as `everywhere`
-/// instead of with a list.
+/// A kind in this many group versions or more, such as DeleteOptions, is in all of them. It is
+/// written as `everywhere` instead of with a list.
 const EVERYWHERE_MIN: usize = 10;
 
 /// The members of TypeMeta, which Go inlines, in the order of the Go struct.
@@ -160,9 +160,9 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Adds the members that are not in the descriptors. TypeMeta goes before all other members, because Go inlines it
-    /// first. The rest follow at the end: first the required ones in the order of the `required` list, which is that
-    /// of the Go struct, then all others.
+    /// Adds the members that are not in the descriptors. TypeMeta goes before all other members,
+    /// because Go inlines it first. The rest follow at the end: first the required ones in the
+    /// order of the `required` list, which is that of the Go struct, then all others.
     fn members_without_tag(&mut self) -> Result<()> {
         let properties = self.schema.get("properties").and_then(Value::as_object);
         let rest: Vec<_> = properties
@@ -189,8 +189,8 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Adds the fields of a message. The fields of an inlined message are added as members of the struct itself;
-    /// `tags` is then the tag of that message.
+    /// Adds the fields of a message. The fields of an inlined message are added as members of the
+    /// struct itself; `tags` is then the tag of that message.
     fn members(&mut self, message: &str, tags: &str) -> Result<()> {
         let messages = self.messages;
         let Some(fields) = messages.get(message) else { return Ok(()) };
@@ -219,8 +219,9 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Returns the property of a protobuf field. The names may differ in the case of letters (`Webhooks`, `uID`) and in
-    /// characters that protobuf does not allow (`$ref`, `x-kubernetes-...`).
+    /// Returns the property of a protobuf field. The names may differ in the case of letters
+    /// (`Webhooks`, `uID`) and in characters that protobuf does not allow (`$ref`,
+    /// `x-kubernetes-...`).
     fn property(&self, field: &str) -> Option<(&'a String, &'a Value)> {
         let properties = self.schema.get("properties")?.as_object()?;
         properties.get_key_value(field).or_else(|| {
@@ -289,12 +290,14 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Returns the lowercase letters and digits of a name, by which protobuf fields and members are matched.
+/// Returns the lowercase letters and digits of a name, by which protobuf fields and members are
+/// matched.
 pub(super) fn plain_name(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
 }
 
-/// Returns the name of the protobuf message of an OpenAPI type. Protobuf packages have underscores instead of dashes.
+/// Returns the name of the protobuf message of an OpenAPI type. Protobuf packages have underscores
+/// instead of dashes.
 pub(super) fn proto_name(openapi: &str) -> String {
     let name = openapi.strip_prefix("io.").unwrap_or(openapi);
     name.replacen("k8s.", "k8s.io.", 1).replace('-', "_")
@@ -332,8 +335,8 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Returns how a member is written. `ptr`: only when set, also as zero value. `always`: also when zero. `null`: as null
-/// when unset. `None`: omitted when zero.
+/// Returns how a member is written. `ptr`: only when set, also as zero value. `always`: also when
+/// zero. `null`: as null when unset. `None`: omitted when zero.
 fn presence(
     name: &str,
     kind: &str,
@@ -364,7 +367,8 @@ fn presence(
     } else if value || is_in(|f| &f.omitempty) {
         return None;
     } else if required && !has_default && has_zero_default(kind) && !(list || time || special) {
-        // OpenAPI documents have a zero default for members that are neither pointers nor omitempty.
+        // OpenAPI documents have a zero default for members that are neither pointers nor
+        // omitempty.
         if kind == "string" && !pointer {
             return None;
         }
@@ -386,13 +390,14 @@ fn presence(
     Some(word.to_owned())
 }
 
-/// Returns whether OpenAPI documents have the zero default of an always written member of this type. They have none
-/// for bytes and for types with a JSON form of their own.
+/// Returns whether OpenAPI documents have the zero default of an always written member of this
+/// type. They have none for bytes and for types with a JSON form of their own.
 fn has_zero_default(kind: &str) -> bool {
     !matches!(kind, "bytes" | "quantity" | "duration" | "intorstring")
 }
 
-/// Returns the default in OpenAPI of a member without a default of its own: the zero value, if it is always written.
+/// Returns the default in OpenAPI of a member without a default of its own: the zero value, if it
+/// is always written.
 pub(super) fn implied_default(kind: &str, always: bool) -> Option<Value> {
     if !always || kind.starts_with("[]") || kind.starts_with("{}") {
         return None;

@@ -1,7 +1,7 @@
-//! Builds OpenAPI schemas of types that no OpenAPI document contains: kinds of removed versions, options
-//! that are sent as query parameters, and responses that are not objects. Names and types of the fields
-//! come from the protobuf descriptors. The rest comes from the sibling, which is the type of the same
-//! name in a served version, or from `supplement.txt`.
+//! Builds OpenAPI schemas of types that no OpenAPI document contains: kinds of removed versions,
+//! options that are sent as query parameters, and responses that are not objects. Names and types
+//! of the fields come from the protobuf descriptors. The rest comes from the sibling, which is the
+//! type of the same name in a served version, or from `supplement.txt`.
 
 use super::descriptors::{Messages, ProtoField};
 use super::presence::{Facts, Presence};
@@ -33,8 +33,8 @@ pub struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// Returns the schemas of the kinds in `supplement.txt` and of all types that they refer to. Adds the
-    /// facts about their members to `presence`.
+    /// Returns the schemas of the kinds in `supplement.txt` and of all types that they refer to.
+    /// Adds the facts about their members to `presence`.
     pub fn schemas(&self, presence: &mut Presence) -> Result<Schemas> {
         let mut out = self.kinds()?;
         let mut pending: Vec<String> = out.keys().cloned().collect();
@@ -57,7 +57,8 @@ impl Sources<'_> {
         Ok(out)
     }
 
-    /// Returns the types of the kinds in `supplement.txt`, with their groups, versions and kinds only.
+    /// Returns the types of the kinds in `supplement.txt`, with their groups, versions and kinds
+    /// only.
     fn kinds(&self) -> Result<Schemas> {
         let mut out = Schemas::new();
         for kinds in &self.supplement.kinds {
@@ -130,8 +131,8 @@ impl Sources<'_> {
         Ok((schema, std::mem::take(facts)))
     }
 
-    /// Adds the members of a message. The members of messages that Go inlines become members of the same
-    /// type.
+    /// Adds the members of a message. The members of messages that Go inlines become members of the
+    /// same type.
     fn members(&self, message: &str, facts: &mut Facts, out: &mut SchemaBuilder) -> Result<()> {
         let fields = self.messages.get(message).context("no such message")?;
         for field in fields {
@@ -222,8 +223,8 @@ impl Sources<'_> {
         self.served.contains_key(name)
     }
 
-    /// Returns the full name of the served type of the same name, in another version of the group or in a
-    /// package that `supplement.txt` names.
+    /// Returns the full name of the served type of the same name, in another version of the group
+    /// or in a package that `supplement.txt` names.
     fn sibling(&self, name: &str) -> Option<String> {
         let (package, short) = name.rsplit_once('.')?;
         let (family, _) = package.rsplit_once('.')?;
@@ -314,8 +315,8 @@ fn walk_references(schema: &mut Value, visit: &mut dyn FnMut(&mut String)) {
     }
 }
 
-/// Returns the form of a schema, such as `[string`, `#ObjectMeta` or `integer int32`. Members whose forms differ are
-/// not taken from the sibling.
+/// Returns the form of a schema, such as `[string`, `#ObjectMeta` or `integer int32`. Members whose
+/// forms differ are not taken from the sibling.
 fn form(schema: &Value) -> String {
     if let Some(name) = super::types::reference(schema) {
         return format!("#{}", name.rsplit('.').next().unwrap_or_default());

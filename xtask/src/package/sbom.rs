@@ -1,5 +1,6 @@
 //! The parts of the program as a CycloneDX document: every crate that is linked into it, with its
-//! license, its hash in Cargo.lock, and what it depends on; and the script that the explorer contains.
+//! license, its hash in Cargo.lock, and what it depends on; and the script that the explorer
+//! contains.
 
 use super::{PROGRAM, VERSION};
 use crate::commands;

@@ -20,8 +20,8 @@ requirements-notes.txt and requirements-exceptions.txt beside it. `cargo xtask c
 test nor an exception.
 ";
 
-/// Returns the page: each family with its requirements, and for each the statement, where the documents say it,
-/// and its tests or the reason why it has none.
+/// Returns the page: each family with its requirements, and for each the statement, where the
+/// documents say it, and its tests or the reason why it has none.
 pub fn page(families: &[Family], proofs: &Proofs, exceptions: &Notes, notes: &Notes) -> String {
     let mut page = HEAD.to_owned();
     page.push_str("\n| family | about | requirements | with tests |\n|---|---|---|---|\n");

@@ -1,8 +1,9 @@
-//! Finds import cycles inside crates. Sibling modules, each with its descendants, must not use each other, directly or
-//! through other siblings. A child may use its parent.
+//! Finds import cycles inside crates. Sibling modules, each with its descendants, must not use each
+//! other, directly or through other siblings. A child may use its parent.
 //!
-//! A use is a `use` declaration, a path in the code, or a call of a method whose `impl` is in another module than its
-//! type. A method counts only if no other function of the crate has its name. Tests do not count.
+//! A use is a `use` declaration, a path in the code, or a call of a method whose `impl` is in
+//! another module than its type. A method counts only if no other function of the crate has its
+//! name. Tests do not count.
 
 use super::collect_rust_files;
 use anyhow::Result;
@@ -10,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The path of a module from the root of its crate, for example `verbs::create`. The path of the root is empty.
+/// The path of a module from the root of its crate, for example `verbs::create`. The path of the
+/// root is empty.
 type ModulePath = String;
 
 /// Module to the modules that it uses.
@@ -89,7 +91,8 @@ impl Crate {
         krate
     }
 
-    /// Returns the uses between sibling modules. The uses of a module include those of its descendants.
+    /// Returns the uses between sibling modules. The uses of a module include those of its
+    /// descendants.
     fn sibling_uses(&self) -> Uses {
         let mut sibling_uses = Uses::new();
         for (user, used) in self.uses() {
@@ -151,8 +154,8 @@ impl Crate {
         found
     }
 
-    /// Returns a path that is written in the module `name` as a path from the root of the crate. `None`: the path
-    /// leads to another crate.
+    /// Returns a path that is written in the module `name` as a path from the root of the crate.
+    /// `None`: the path leads to another crate.
     fn absolute(&self, name: &str, path: &[String]) -> Option<Vec<String>> {
         let mut at: Vec<String> =
             name.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect();
@@ -190,8 +193,8 @@ impl Crate {
         None
     }
 
-    /// Returns the methods that are defined in another module than their type: method to type and module. Leaves out
-    /// names that more than one function has.
+    /// Returns the methods that are defined in another module than their type: method to type and
+    /// module. Leaves out names that more than one function has.
     fn remote_methods(&self) -> BTreeMap<String, (String, ModulePath)> {
         let mut functions: BTreeMap<&str, usize> = BTreeMap::new();
         let mut types = BTreeSet::new();
@@ -273,8 +276,8 @@ fn use_declarations(tokens: &[String]) -> Vec<(Vec<String>, String, bool)> {
     found
 }
 
-/// Adds the paths of a use tree such as `a::{b, c as d}` to `out`, each with the name that it declares. `before` is
-/// the path before the tree.
+/// Adds the paths of a use tree such as `a::{b, c as d}` to `out`, each with the name that it
+/// declares. `before` is the path before the tree.
 fn expand_use_tree(tokens: &[String], before: &[String], out: &mut Vec<(Vec<String>, String)>) {
     let Some(open) = tokens.iter().position(|token| token == "{") else {
         let end = tokens.iter().position(|token| token == "as").unwrap_or(tokens.len());
@@ -303,8 +306,8 @@ fn expand_use_tree(tokens: &[String], before: &[String], out: &mut Vec<(Vec<Stri
     }
 }
 
-/// Splits Rust code into words, `::` and single other characters. Leaves out comments, string and character literals,
-/// and tests.
+/// Splits Rust code into words, `::` and single other characters. Leaves out comments, string and
+/// character literals, and tests.
 fn tokenize(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let mut tokens = vec![];
@@ -353,8 +356,8 @@ fn raw_string_length(text: &str) -> usize {
     text[3..].find("\"#").map_or(text.len(), |end| end + 5)
 }
 
-/// Returns the length of the character literal at the start of `text`, with its quotes. For a lifetime it is 1, the
-/// length of the quote.
+/// Returns the length of the character literal at the start of `text`, with its quotes. For a
+/// lifetime it is 1, the length of the quote.
 fn char_length(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match (chars.next(), chars.next()) {

@@ -1,5 +1,5 @@
-//! Checks that a public type has a name of its own: who reads it in another crate, or searches for it, finds one.
-//! The names that are public in several places are listed. The list may only shrink.
+//! Checks that a public type has a name of its own: who reads it in another crate, or searches for
+//! it, finds one. The names that are public in several places are listed. The list may only shrink.
 
 use super::collect_rust_files;
 use anyhow::Result;
@@ -90,8 +90,8 @@ const REPEATED: &[&str] = &[
     "WebhookOptions",
 ];
 
-/// Adds a violation for each name that several public types have, unless it is listed, and for each listed name that
-/// is no longer repeated.
+/// Adds a violation for each name that several public types have, unless it is listed, and for each
+/// listed name that is no longer repeated.
 pub(super) fn check(violations: &mut Vec<String>) -> Result<()> {
     let mut places: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir("crates")? {

@@ -3,7 +3,8 @@
 use super::pod_security::Standard;
 use keelson_metrics::{Counter, Description, Exposition, SeriesMap};
 
-/// Most combinations of labels: levels and versions are from closed sets, but there are many versions.
+/// Most combinations of labels: levels and versions are from closed sets, but there are many
+/// versions.
 const SERIES_MAX: usize = 4096;
 /// Versions from this minor on are newer than the server, and count together.
 const MINOR_MAX: u32 = 36;

@@ -111,8 +111,8 @@ impl Policy {
         }
     }
 
-    /// Returns the expressions, compiled once, for the first user who needs them. A compile error is
-    /// returned on evaluation.
+    /// Returns the expressions, compiled once, for the first user who needs them. A compile error
+    /// is returned on evaluation.
     pub async fn compiled(self: &Arc<Policy>, user: &Str) -> Result<&Compiled, Failure> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(compiled);

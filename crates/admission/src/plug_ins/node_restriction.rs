@@ -280,8 +280,8 @@ impl NodeWrite<'_> {
         self.require(bare(old) == bare(self.obj), why)
     }
 
-    /// Checks a token request: the token must be bound to a pod on the node, with an audience in one of
-    /// its volumes.
+    /// Checks a token request: the token must be bound to a pod on the node, with an audience in
+    /// one of its volumes.
     fn token(&self) -> Result<(), Failure> {
         let text = |name: &str| self.obj.str_at(&["spec", "boundObjectRef", name]);
         let name = text("name");

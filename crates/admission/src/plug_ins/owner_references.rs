@@ -114,8 +114,8 @@ fn update_all_finalizers() -> keelson_auth::Attributes {
     }
 }
 
-/// Returns the attributes of the permission to update the finalizers of an owner; `None` if its kind
-/// is not served.
+/// Returns the attributes of the permission to update the finalizers of an owner; `None` if its
+/// kind is not served.
 fn update_finalizers(call: &Call<'_>, owner: &Value) -> Option<keelson_auth::Attributes> {
     let version = GroupVersion::parse(text(owner, "apiVersion"))?;
     let (gvr, namespaced): (GroupVersionResource, bool) =

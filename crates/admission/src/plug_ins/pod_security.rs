@@ -320,8 +320,8 @@ fn validate_namespace(
     Ok(())
 }
 
-/// Returns the pods without exempt runtime classes, with one pod of each controller first (upstream's
-/// `prioritizePods`).
+/// Returns the pods without exempt runtime classes, with one pod of each controller first
+/// (upstream's `prioritizePods`).
 fn prioritize(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
     let mut controllers = HashSet::new();
     let checked = pods.into_iter().filter(|pod| !exempt.exempts_class(pod.get("spec")));

@@ -7,7 +7,8 @@ use std::path::Path;
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
-/// Returns the violations of a pod in a namespace with this level and version; empty if it is admitted.
+/// Returns the violations of a pod in a namespace with this level and version; empty if it is
+/// admitted.
 fn violations(level: &str, version: &str, spec: Value) -> String {
     let world = World::new()
         .labelled(ENFORCE, level)

@@ -8,7 +8,8 @@ use std::fmt;
 
 /// Conflicts that a Status lists.
 const CONFLICTS_MAX: usize = 10_000;
-/// Bytes of managers and fields in the listed conflicts. The conflict that passes the limit is the last.
+/// Bytes of managers and fields in the listed conflicts. The conflict that passes the limit is the
+/// last.
 const CONFLICT_BYTES_MAX: usize = 1 << 20;
 
 /// One field that another manager owns.
@@ -25,8 +26,8 @@ pub struct Conflict {
 pub struct Conflicts(pub Vec<Conflict>);
 
 impl Conflicts {
-    /// Lists the fields that each manager would lose, up to the limits of a Status. `lost` is sorted by
-    /// manager.
+    /// Lists the fields that each manager would lose, up to the limits of a Status. `lost` is
+    /// sorted by manager.
     pub(super) fn new(lost: &[(Manager, FieldSet)]) -> Self {
         let mut conflicts = Conflicts::default();
         let mut bytes = 0;

@@ -10,8 +10,8 @@ const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Bytes of all annotations of an object, keys and values together.
 const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
-/// Returns the fields that have the same values in the annotation and in the live object. `kubectl` may
-/// take these over without a conflict: client-side apply set them.
+/// Returns the fields that have the same values in the annotation and in the live object. `kubectl`
+/// may take these over without a conflict: client-side apply set them.
 pub(super) fn unchanged_fields(scope: &Scope<'_>, live: &Object) -> Option<FieldSet> {
     let text = live.annotation(ANNOTATION).filter(|text| !text.is_empty())?;
     let last = json::parse(text.as_bytes()).ok()?.value;

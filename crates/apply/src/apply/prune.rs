@@ -6,8 +6,9 @@ use crate::typed::{self, Form};
 use keelson_meta::{GroupVersion, Map, Object, Str};
 use keelson_schema::Schema;
 
-/// Removes the fields of `last` that no manager owns any more. `last` is the applier's previous field
-/// set, in version `version`. A removed list item takes its unowned fields, such as defaults, with it.
+/// Removes the fields of `last` that no manager owns any more. `last` is the applier's previous
+/// field set, in version `version`. A removed list item takes its unowned fields, such as defaults,
+/// with it.
 pub(super) fn prune(
     scope: &Scope<'_>,
     managers: &Managers,
@@ -49,8 +50,8 @@ fn fields_outside(schema: &Schema, object: &Map, left: FieldSet, owned: FieldSet
     all
 }
 
-/// Prunes when the managers use more than one version: the fields of each manager are restored in its own
-/// version.
+/// Prunes when the managers use more than one version: the fields of each manager are restored in
+/// its own version.
 fn prune_across_versions(
     scope: &Scope<'_>,
     managers: &Managers,

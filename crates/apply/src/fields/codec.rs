@@ -1,5 +1,5 @@
-//! The FieldsV1 encoding of a [`FieldSet`]: the JSON tree of a `managedFields` entry, byte for byte as
-//! upstream writes it.
+//! The FieldsV1 encoding of a [`FieldSet`]: the JSON tree of a `managedFields` entry, byte for byte
+//! as upstream writes it.
 
 use super::key::{DecodeError, parse_element, parse_plain};
 use super::{FieldSet, Node, text};

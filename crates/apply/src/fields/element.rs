@@ -135,8 +135,8 @@ fn compare_members(left: &[(Str, Value)], right: &[(Str, Value)]) -> Ordering {
     left.len().cmp(&right.len())
 }
 
-/// Compares two values. The types are ordered: numbers, strings, booleans, lists, maps, null. Integers and
-/// floats are compared as numbers.
+/// Compares two values. The types are ordered: numbers, strings, booleans, lists, maps, null.
+/// Integers and floats are compared as numbers.
 pub fn compare_values(left: &Value, right: &Value) -> Ordering {
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => a.cmp(b),

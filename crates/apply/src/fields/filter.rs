@@ -1,4 +1,5 @@
-//! [`Filter`]: leaves out the fields that an endpoint resets, so that no manager owns them through it.
+//! [`Filter`]: leaves out the fields that an endpoint resets, so that no manager owns them through
+//! it.
 
 use super::{Element, FieldSet, Node};
 use keelson_meta::Str;

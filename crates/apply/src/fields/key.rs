@@ -44,8 +44,8 @@ pub(super) fn write_element(element: &Element, out: &mut Vec<u8>) {
     }
 }
 
-/// Parses the usual elements without a JSON parser: fields, and keys and values of plain text and integers.
-/// `None` means only that [`parse_element`] must be tried.
+/// Parses the usual elements without a JSON parser: fields, and keys and values of plain text and
+/// integers. `None` means only that [`parse_element`] must be tried.
 pub(super) fn parse_plain(text: &str) -> Option<Element> {
     if let Some(name) = text.strip_prefix("f:") {
         return Some(Element::field(name));

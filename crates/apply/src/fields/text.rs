@@ -12,7 +12,8 @@ const WRITE_BYTES_MAX: usize = 64 << 10;
 const READ_NODES_MAX: usize = 256;
 
 thread_local! {
-    /// Buffers for a text and for one key of it. The length of a text is not known before it is written.
+    /// Buffers for a text and for one key of it. The length of a text is not known before it is
+    /// written.
     static WRITE_BUFFERS: Scratch<(Vec<u8>, Vec<u8>)> = const { Scratch::new(WRITE_BYTES_MAX) };
     /// Buffer for the nodes of the levels being read.
     static READ_NODES: Scratch<Vec<Node>> = const { Scratch::new(READ_NODES_MAX) };
@@ -51,8 +52,8 @@ fn write_below(set: &FieldSet, with_self: bool, key: &mut Vec<u8>, out: &mut Vec
     out.push(b'}');
 }
 
-/// Reads a canonical text: one that [`write`] would write for its set. `None` means only that the text must
-/// be decoded as a JSON tree.
+/// Reads a canonical text: one that [`write`] would write for its set. `None` means only that the
+/// text must be decoded as a JSON tree.
 pub(super) fn read(text: &str) -> Option<FieldSet> {
     let mut reader = Reader { rest: text, key: String::new(), nodes: Scratch::take(&READ_NODES) };
     let set = reader.set().filter(|_| reader.rest.is_empty()).map(|(set, _)| set);

@@ -1,4 +1,5 @@
-//! Limits the `Update` entries of `managedFields`: the oldest are merged into one entry per version.
+//! Limits the `Update` entries of `managedFields`: the oldest are merged into one entry per
+//! version.
 
 use super::{ANCIENT_MANAGER, Manager, Managers, Operation, UPDATE_MANAGERS_MAX};
 use keelson_meta::Str;
@@ -27,7 +28,8 @@ impl Managers {
     }
 }
 
-/// Merges entries of the same version, oldest first. A version with a single entry keeps it unchanged.
+/// Merges entries of the same version, oldest first. A version with a single entry keeps it
+/// unchanged.
 fn merge_oldest(sorted: Vec<Manager>) -> Vec<Manager> {
     let mut left = sorted.len();
     let mut merged: Vec<Manager> = Vec::with_capacity(left);

@@ -23,8 +23,8 @@ impl Changes {
     }
 }
 
-/// Updates the field sets of all managers for schema changes: a field that became atomic has one owner. Drops the
-/// managers of versions that are not served.
+/// Updates the field sets of all managers for schema changes: a field that became atomic has one
+/// owner. Drops the managers of versions that are not served.
 pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &Object) {
     let own = scope.schema.gvk.api_version();
     let mut others: HashMap<Str, Option<Schema>> = HashMap::new();
@@ -44,10 +44,11 @@ pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &O
     });
 }
 
-/// Compares the old and new object and removes the changed fields from all managers except `except`.
+/// Compares the old and new object and removes the changed fields from all managers except
+/// `except`.
 ///
-/// Unless `is_forced`, a manager that would lose a written field is a conflict. Then no manager changes, and the
-/// error lists the managers, sorted, with the fields that each would lose.
+/// Unless `is_forced`, a manager that would lose a written field is a conflict. Then no manager
+/// changes, and the error lists the managers, sorted, with the fields that each would lose.
 pub(crate) fn remove_changed_fields(
     scope: &Scope<'_>,
     managers: &mut Managers,

@@ -1,5 +1,5 @@
-//! `managedFields` of the scale subresource: the managers of the replicas field, whose path differs between the
-//! resource and its Scale.
+//! `managedFields` of the scale subresource: the managers of the replicas field, whose path differs
+//! between the resource and its Scale.
 
 use super::{InvalidEntry, Manager, Managers};
 use crate::fields::{Element, FieldSet};
@@ -39,8 +39,8 @@ pub fn to_scale(entries: &[Value], paths: &ReplicasPaths<'_>) -> Result<Vec<Valu
     Ok(managers.encode())
 }
 
-/// Returns the `managedFields` of a resource after a write of its Scale. The replicas field gets the managers of
-/// the Scale's `spec.replicas`.
+/// Returns the `managedFields` of a resource after a write of its Scale. The replicas field gets
+/// the managers of the Scale's `spec.replicas`.
 pub fn to_resource(
     entries: &[Value],
     scale_entries: &[Value],
@@ -74,7 +74,8 @@ pub fn to_resource(
         if !scale.fields.contains(&replicas_in_scale) {
             continue;
         }
-        // Upstream keeps only the time of an entry of the same manager in the resource; there is none here.
+        // Upstream keeps only the time of an entry of the same manager in the resource; there is
+        // none here.
         scale.time = None;
         let mut replicas = FieldSet::new();
         replicas.insert(&path);

@@ -9,12 +9,13 @@ use keelson_meta::{Map, Object, Str, Value};
 /// Bytes of a manager name that is derived from the user agent.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Updates the `managedFields` of `new`, which `manager` creates (`old` is `None`) or writes over `old`. `now` is
-/// RFC 3339 with seconds.
+/// Updates the `managedFields` of `new`, which `manager` creates (`old` is `None`) or writes over
+/// `old`. `now` is RFC 3339 with seconds.
 ///
-/// A client may replace the entries, or reset them with `[]` or `[{}]`, except through a subresource. A stored object
-/// without entries stays without. An object loses its entries when an item of a keyed list lacks its keys, and a custom
-/// resource when the old or the new object has a value of another type than its schema.
+/// A client may replace the entries, or reset them with `[]` or `[{}]`, except through a
+/// subresource. A stored object without entries stays without. An object loses its entries when an
+/// item of a keyed list lacks its keys, and a custom resource when the old or the new object has a
+/// value of another type than its schema.
 pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>, new: &mut Object) {
     let empty = Object::new();
     let live = old.unwrap_or(&empty);
@@ -26,15 +27,16 @@ pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>,
     }
 }
 
-/// Returns the managers of an object without entries before its first apply: [`BEFORE_FIRST_APPLY`] owns all fields.
+/// Returns the managers of an object without entries before its first apply: [`BEFORE_FIRST_APPLY`]
+/// owns all fields.
 pub(crate) fn track_before_apply(scope: &Scope<'_>, now: &str, live: &Object) -> Managers {
     let mut managers = Managers::default();
     record_update(scope, &mut managers, BEFORE_FIRST_APPLY, now, &Object::new(), live);
     managers
 }
 
-/// Moves the changed fields to `manager` from all others. Returns false when the new object has list items without
-/// keys or values of another type, so that its fields cannot be tracked.
+/// Moves the changed fields to `manager` from all others. Returns false when the new object has
+/// list items without keys or values of another type, so that its fields cannot be tracked.
 fn record_update(
     scope: &Scope<'_>,
     managers: &mut Managers,
@@ -72,8 +74,8 @@ fn record_update(
     true
 }
 
-/// Removes `managedFields` from the new object and decodes them. Falls back to those of the live object when the
-/// client may not set them or they are invalid.
+/// Removes `managedFields` from the new object and decodes them. Falls back to those of the live
+/// object when the client may not set them or they are invalid.
 fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers {
     let sent = match new.root.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
@@ -109,12 +111,14 @@ fn is_reset(entries: &[Value]) -> bool {
     }
 }
 
-/// Checks that the `managedFields` of an object decode. Called after admission, which may have broken them.
+/// Checks that the `managedFields` of an object decode. Called after admission, which may have
+/// broken them.
 pub fn validate(object: &Object) -> Result<(), InvalidEntry> {
     Managers::decode(object.array_at(&["metadata", "managedFields"])).map(drop)
 }
 
-/// Restores the old times in `managedFields` when nothing but these times changed, so that the write is a no-op.
+/// Restores the old times in `managedFields` when nothing but these times changed, so that the
+/// write is a no-op.
 pub fn restore_times(old: &Object, new: &mut Object) {
     let path = ["metadata", "managedFields"];
     let old_entries = old.array_at(&path);
@@ -167,7 +171,8 @@ fn is_same_in_go(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Returns the manager name of a request: its `fieldManager`, else its user agent up to the first `/`.
+/// Returns the manager name of a request: its `fieldManager`, else its user agent up to the first
+/// `/`.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();

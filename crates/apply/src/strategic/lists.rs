@@ -1,4 +1,5 @@
-//! Merges lists in a strategic merge patch, by key or by value, and runs the directives among their items.
+//! Merges lists in a strategic merge patch, by key or by value, and runs the directives among their
+//! items.
 
 use super::items::{bad_type, key_of, no_merge_key, object};
 use super::lookup::{Context, ListRules};
@@ -8,8 +9,8 @@ use crate::{PatchError, go_fmt};
 use keelson_meta::{Map, Value};
 use std::mem::{Discriminant, discriminant};
 
-/// Merges every list of `patch` that has a `$setElementOrder/..` directive, puts it in that order, and removes the
-/// list and the directive from the patch.
+/// Merges every list of `patch` that has a `$setElementOrder/..` directive, puts it in that order,
+/// and removes the list and the directive from the patch.
 pub(super) fn set_orders(
     merged: &mut Map,
     patch: &mut Map,
@@ -90,8 +91,8 @@ fn check_order(change: &[Value], wanted: &[Value], key: Option<&str>) -> Result<
     Ok(())
 }
 
-/// Merges a list of the patch into the list of the object, or replaces it, as the schema says. A merged list has the
-/// order of the patch.
+/// Merges a list of the patch into the list of the object, or replaces it, as the schema says. A
+/// merged list has the order of the patch.
 pub(super) fn merge(
     original: Vec<Value>,
     change: Vec<Value>,

@@ -1,5 +1,5 @@
-//! The order of a merged list: the items of the patch in the order of the patch, and the items that only the live
-//! list has interleaved at their old positions.
+//! The order of a merged list: the items of the patch in the order of the patch, and the items that
+//! only the live list has interleaved at their old positions.
 
 use super::items::key_of;
 use crate::PatchError;
@@ -9,7 +9,8 @@ use std::collections::HashMap;
 
 /// Up to this many keys are searched linearly.
 const LINEAR_KEYS_MAX: usize = 16;
-/// Go sorts up to this many items by insertion. Upstream's comparison is inconsistent, so the algorithm shows.
+/// Go sorts up to this many items by insertion. Upstream's comparison is inconsistent, so the
+/// algorithm shows.
 const INSERTION_ITEMS_MAX: usize = 20;
 
 /// The orders of the patch and of the live list.
@@ -148,8 +149,8 @@ pub(super) fn sort_items(
     Ok(interleave(server_only, in_patch))
 }
 
-/// Sorts by position in the live list. Upstream treats every pair with an item that the live list lacks as out of
-/// order, which moves such items to the front of short lists.
+/// Sorts by position in the live list. Upstream treats every pair with an item that the live list
+/// lacks as out of order, which moves such items to the front of short lists.
 fn sort_by_live(items: &mut [PositionedItem]) {
     if items.iter().all(|item| item.live.is_some()) || items.len() > INSERTION_ITEMS_MAX {
         items.sort_by_key(|item| item.live);

@@ -4,7 +4,8 @@ use super::MergeKind;
 use keelson_meta::{Map, Value};
 use keelson_schema::{ListKind, Schema, Shape, Types};
 
-/// Returns the paths of the atomic lists, maps and structs that a configuration sets: `.spec.selector`.
+/// Returns the paths of the atomic lists, maps and structs that a configuration sets:
+/// `.spec.selector`.
 pub fn atomic_paths(schema: &Schema, config: &Map) -> Vec<String> {
     let mut walk = Walk { types: &schema.types, paths: vec![] };
     let root = schema.root();

@@ -18,8 +18,8 @@ pub struct Comparison {
     pub modified: FieldSet,
     /// Fields that only the old object has.
     pub removed: FieldSet,
-    /// Whether the new object has an item without its keys in a keyed list, so that its fields cannot be
-    /// tracked.
+    /// Whether the new object has an item without its keys in a keyed list, so that its fields
+    /// cannot be tracked.
     pub is_unkeyed: bool,
 }
 
@@ -137,8 +137,8 @@ fn compare_presence(old: Option<&Value>, new: Option<&Value>) -> Option<Change> 
     }
 }
 
-/// Returns whether two atomic values are equal. An empty list or map equals an absent one, except in the structs of a
-/// list (`in_list`), which upstream compares as Go values.
+/// Returns whether two atomic values are equal. An empty list or map equals an absent one, except
+/// in the structs of a list (`in_list`), which upstream compares as Go values.
 fn is_equal_atomic(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value) -> bool {
     match (shape, old, new) {
         (Shape::Struct(id), Value::Object(old), Value::Object(new)) => {
@@ -180,8 +180,8 @@ fn is_equal_atomic(types: &Types, shape: &Shape, in_list: bool, old: &Value, new
 }
 
 impl<'t> Walk<'t> {
-    /// Compares atomic values. Two decoded values may differ in empty structs that Go always writes. A value that a
-    /// client has applied is compared as written.
+    /// Compares atomic values. Two decoded values may differ in empty structs that Go always
+    /// writes. A value that a client has applied is compared as written.
     fn atomic(&self, shape: &'t Shape, old: Option<&Value>, new: Option<&Value>) -> Option<Change> {
         match (old, new) {
             (Some(old), Some(new)) if self.old == Form::Decoded && self.new == Form::Decoded => {
@@ -199,8 +199,8 @@ impl<'t> Walk<'t> {
             && (holds(old, self.old) || holds(new, self.new))
     }
 
-    /// Compares two values, of which at least one is present. Returns how the value itself changed, and the changes
-    /// below it.
+    /// Compares two values, of which at least one is present. Returns how the value itself changed,
+    /// and the changes below it.
     fn value(
         &self,
         kind: MergeKind<'t>,

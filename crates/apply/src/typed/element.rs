@@ -61,8 +61,8 @@ fn keyed(types: &Types, list: &ListShape, keys: &[Str], item: &Value) -> Result<
     Ok(Element::key(members))
 }
 
-/// Returns the default of an absent key. In upstream's OpenAPI, fields that Go always writes and the name of a
-/// `LocalObjectReference` have their zero value as default.
+/// Returns the default of an absent key. In upstream's OpenAPI, fields that Go always writes and
+/// the name of a `LocalObjectReference` have their zero value as default.
 fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<Value> {
     let Shape::Struct(id) = &list.item else { return None };
     let field = types.get(*id).field(key)?;
@@ -78,8 +78,8 @@ fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<
     (has_zero && is_scalar).then(|| zero(&field.shape).clone())
 }
 
-/// Returns the items of a list with their path elements, sorted by element. Items of the same element keep the order
-/// of the list; items without an element are left out.
+/// Returns the items of a list with their path elements, sorted by element. Items of the same
+/// element keep the order of the list; items without an element are left out.
 pub(crate) fn sorted_items<'v>(
     types: &Types,
     list: &ListShape,

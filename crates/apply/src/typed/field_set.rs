@@ -12,7 +12,8 @@ pub fn field_set(schema: &Schema, form: Form, object: &Map) -> FieldSet {
     field_set_without(schema, form, object, &FieldSet::new())
 }
 
-/// Returns the [`field_set`] that the object would have without the paths of `removed` and all below them.
+/// Returns the [`field_set`] that the object would have without the paths of `removed` and all
+/// below them.
 pub fn field_set_without(
     schema: &Schema,
     form: Form,

@@ -7,8 +7,8 @@ use keelson_meta::{Map, Str, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// Returns the live object with all values of the configuration set. Removes nothing. List items that the
-/// configuration has come in its order.
+/// Returns the live object with all values of the configuration set. Removes nothing. List items
+/// that the configuration has come in its order.
 pub fn merge(schema: &Schema, live: &Map, config: &Map) -> Result<Map, ValidationErrors> {
     let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![] };
     let merged = walk.members(MergeKind::Struct(schema.root()), Some(live), Some(config));
@@ -22,7 +22,8 @@ struct Walk<'t> {
 }
 
 impl<'t> Walk<'t> {
-    /// Merges two values, of which at least one is present. `None` when the merged map or list is empty.
+    /// Merges two values, of which at least one is present. `None` when the merged map or list is
+    /// empty.
     fn value(
         &mut self,
         kind: MergeKind<'t>,
@@ -102,8 +103,8 @@ impl<'t> Walk<'t> {
         value
     }
 
-    /// Merges the items of two lists in upstream's order: shared items in the order of the configuration, items of
-    /// one side around them.
+    /// Merges the items of two lists in upstream's order: shared items in the order of the
+    /// configuration, items of one side around them.
     fn items(
         &mut self,
         list: &'t ListShape,

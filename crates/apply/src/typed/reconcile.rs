@@ -1,5 +1,5 @@
-//! Updates field sets for schema changes: paths into a value that has become atomic are replaced by the path of the
-//! value.
+//! Updates field sets for schema changes: paths into a value that has become atomic are replaced by
+//! the path of the value.
 
 use super::MergeKind;
 use crate::fields::{Element, FieldSet};

@@ -7,8 +7,8 @@ use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// Removes the paths of `removed` and all below them. A map that becomes empty stays; a list that becomes empty turns
-/// into null, and so does a map whose members are all such lists.
+/// Removes the paths of `removed` and all below them. A map that becomes empty stays; a list that
+/// becomes empty turns into null, and so does a map whose members are all such lists.
 pub(crate) fn remove(schema: &Schema, object: &mut Map, removed: &FieldSet) {
     members(&schema.types, MergeKind::Struct(schema.root()), object, removed);
 }

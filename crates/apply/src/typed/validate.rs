@@ -20,7 +20,8 @@ pub fn validate(schema: &Schema, value: &Value) -> Result<(), ValidationErrors> 
     Err(ValidationErrors(errors(schema, &value.clone().sorted())))
 }
 
-/// Returns whether all values have the types of their fields. Unknown fields and duplicate items do not count.
+/// Returns whether all values have the types of their fields. Unknown fields and duplicate items do
+/// not count.
 pub fn has_types(schema: &Schema, object: &Map) -> bool {
     let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![], types_only: true };
     walk.members(schema.root(), object);

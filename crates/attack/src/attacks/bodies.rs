@@ -1,5 +1,5 @@
-//! Request bodies that are deep, wide or repetitive, in all encodings. Bodies that could be stored are sent as dry
-//! runs. Each must get a response in time, whatever the response is.
+//! Request bodies that are deep, wide or repetitive, in all encodings. Bodies that could be stored
+//! are sent as dry runs. Each must get a response in time, whatever the response is.
 
 use super::{Entry, Outcome};
 use crate::target::Target;

@@ -1,5 +1,5 @@
-//! Invalid client certificates. All name the group `system:masters`, so that a certificate that the server
-//! accepts gives access.
+//! Invalid client certificates. All name the group `system:masters`, so that a certificate that the
+//! server accepts gives access.
 
 use super::{Entry, Outcome};
 use crate::client::{Connection, tls_config};
@@ -25,7 +25,8 @@ pub const ATTACKS: [Entry; 1] =
 
 /// A certificate in DER, and the key that the client signs with.
 type ClientCertificate = (Vec<u8>, KeyPair);
-/// A description, which completes the sentence "a certificate ...", and a function that creates the certificate.
+/// A description, which completes the sentence "a certificate ...", and a function that creates the
+/// certificate.
 type Defect = (&'static str, fn(&CertificateAuthority) -> Result<ClientCertificate>);
 
 const DEFECTS: [Defect; 12] = [
@@ -128,7 +129,8 @@ fn certificates(target: &Target, end: Instant) -> Result<Outcome> {
     Ok(Outcome { sent, note: format!("{} defects", DEFECTS.len()) })
 }
 
-/// Sends a request that only an administrator may send, with a client certificate. Returns the status.
+/// Sends a request that only an administrator may send, with a client certificate. Returns the
+/// status.
 fn get_with_certificate(target: &Target, (der, key): ClientCertificate) -> Result<u16> {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let certificate = CertifiedKey::new(vec![CertificateDer::from(der)], any_supported_type(&key)?);

@@ -1,5 +1,6 @@
-//! Conversion webhooks that misbehave: this program is the webhook. Each of its behaviors serves the kind of a
-//! definition of its own, while several clients read and write its objects in the version that needs the webhook.
+//! Conversion webhooks that misbehave: this program is the webhook. Each of its behaviors serves
+//! the kind of a definition of its own, while several clients read and write its objects in the
+//! version that needs the webhook.
 
 use super::{Entry, Outcome};
 use crate::target::{CertificateAuthority, Target};
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Objects of each kind.
 const OBJECTS: usize = 20;
-/// Clients of each kind. The server also has to parse what the webhook sends, on the same processors.
+/// Clients of each kind. The server also has to parse what the webhook sends, on the same
+/// processors.
 const CLIENTS: usize = 4;
 /// The text that a converted object gets; a few of them are as long as a response may be.
 const GROWN_BYTES: usize = 400_000;

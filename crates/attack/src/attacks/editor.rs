@@ -1,5 +1,5 @@
-//! Everything costly that a user with the role `edit` can send, over several connections at once, while another
-//! user reads an object of another namespace.
+//! Everything costly that a user with the role `edit` can send, over several connections at once,
+//! while another user reads an object of another namespace.
 
 use super::{Entry, Outcome};
 use crate::client::Connection;
@@ -23,9 +23,11 @@ const QUIET_PARTS: u32 = 4;
 const QUIET_MAX: Duration = Duration::from_secs(10);
 /// The interval of the other user's requests.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// How many times longer the other user's requests may take than without an attack, in the 99th percentile.
+/// How many times longer the other user's requests may take than without an attack, in the 99th
+/// percentile.
 const SLOWER_MAX: u32 = 5;
-/// A percentile below this counts as this: in a short run it is that of a hundred requests, and the machine is busy.
+/// A percentile below this counts as this: in a short run it is that of a hundred requests, and the
+/// machine is busy.
 const QUIET_LEAST: Duration = Duration::from_millis(10);
 
 const JSON: &str = "application/json";
@@ -259,7 +261,8 @@ fn send(connection: &mut Connection, costly: &Costly) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Reads an object as the other user until the deadline. Returns the 99th percentile of the response times.
+/// Reads an object as the other user until the deadline. Returns the 99th percentile of the
+/// response times.
 fn bystander(target: &Target, end: Instant) -> Result<Duration> {
     let token = format!("Bearer {BYSTANDER_TOKEN}");
     let headers = [("Authorization", token.as_bytes())];

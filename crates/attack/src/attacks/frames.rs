@@ -1,5 +1,5 @@
-//! Floods of HTTP/2 frames. The server may answer them or end the connection; the flood then continues over a new
-//! connection.
+//! Floods of HTTP/2 frames. The server may answer them or end the connection; the flood then
+//! continues over a new connection.
 
 use super::{Entry, Outcome};
 use crate::frames::{
@@ -47,8 +47,8 @@ pub const ATTACKS: [Entry; 18] = [
     ("odd-frames", "unknown frames, resets of ended streams, GOAWAY", None, odd_frames),
 ];
 
-/// Sends frames over one connection after the other. `frames` returns the frames of a round; rounds are counted from 0
-/// for each connection.
+/// Sends frames over one connection after the other. `frames` returns the frames of a round; rounds
+/// are counted from 0 for each connection.
 fn flood(target: &Target, end: Instant, frames: impl Fn(u32) -> Vec<u8>) -> Result<Outcome> {
     flood_in_window(target, end, WINDOW, frames)
 }
@@ -133,7 +133,8 @@ fn ping(target: &Target, end: Instant) -> Result<Outcome> {
 }
 
 fn header_bomb(target: &Target, end: Instant) -> Result<Outcome> {
-    // The first request adds a long header to the dynamic table. The others refer to it 4,000 times each.
+    // The first request adds a long header to the dynamic table. The others refer to it 4,000 times
+    // each.
     let long = [b"\x40\x01a\x7f\xa1\x1e".as_slice(), &[b'a'; 4000]].concat();
     let first = [header_block(GET, "/version", ADMIN_TOKEN), long].concat();
     let repeated = [header_block(GET, "/version", ADMIN_TOKEN), vec![0xbe; 4000]].concat();
@@ -181,7 +182,8 @@ fn window_settings(target: &Target, end: Instant) -> Result<Outcome> {
 }
 
 fn table_size(target: &Target, end: Instant) -> Result<Outcome> {
-    // The block begins with two changes of the size of the decoder's table: to 0 and to 4,096 bytes.
+    // The block begins with two changes of the size of the decoder's table: to 0 and to 4,096
+    // bytes.
     let get = [b"\x20\x3f\xe1\x1f", header_block(GET, "/version", ADMIN_TOKEN).as_slice()].concat();
     flood(target, end, |round| {
         let size = if round % 2 == 0 { 0 } else { u32::MAX };

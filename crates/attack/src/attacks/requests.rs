@@ -1,4 +1,5 @@
-//! Attacks with single requests: odd impersonation headers, writes that time out, and requests without permission.
+//! Attacks with single requests: odd impersonation headers, writes that time out, and requests
+//! without permission.
 
 use super::{Entry, Outcome};
 use crate::target::{ADMIN_TOKEN, Target, UNPRIVILEGED_TOKEN};

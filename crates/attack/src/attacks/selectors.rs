@@ -1,4 +1,5 @@
-//! Lists and watches with selectors of thousands of requirements and values, over many objects, several at once.
+//! Lists and watches with selectors of thousands of requirements and values, over many objects,
+//! several at once.
 
 use super::{Entry, Outcome};
 use crate::target::Target;
@@ -16,7 +17,8 @@ const LABELS: usize = 10;
 const REQUIREMENTS: usize = 9_000;
 /// The longest text of a selector; a server accepts 64 KiB in a URL.
 const SELECTOR_BYTES_MAX: usize = 60_000;
-/// Lists at once: more than a server on two cores has threads. Clients share the cores with the server.
+/// Lists at once: more than a server on two cores has threads. Clients share the cores with the
+/// server.
 const LISTS: usize = 4;
 /// Watches at once.
 const WATCHES: usize = 8;

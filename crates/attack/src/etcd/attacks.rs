@@ -46,7 +46,8 @@ pub const ATTACKS: [Entry<EtcdTarget>; 11] = [
     ),
 ];
 
-/// Does something over many connections, each on a thread of its own, until the deadline. Returns how often.
+/// Does something over many connections, each on a thread of its own, until the deadline. Returns
+/// how often.
 fn over_connections(
     target: &EtcdTarget,
     end: Instant,
@@ -146,7 +147,8 @@ fn txns(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
 
 fn watches(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
     let watch = framed(&watch_from_the_first(), false);
-    // Several watches of one stream, in the form of a message that is framed already but for the first one.
+    // Several watches of one stream, in the form of a message that is framed already but for the
+    // first one.
     let mut connections = vec![];
     let mut sent = 0;
     while Instant::now() < end && connections.len() < CONNECTIONS {

@@ -20,8 +20,8 @@ pub(super) struct Batches {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The buffer between the requests and the loop. The loop is woken by the first event and by the one
-/// that makes a batch full, not by each.
+/// The buffer between the requests and the loop. The loop is woken by the first event and by the
+/// one that makes a batch full, not by each.
 struct Buffer {
     waiting: Mutex<Waiting>,
     /// Wakes the loop.
@@ -179,8 +179,8 @@ struct Batcher {
 }
 
 impl Batcher {
-    /// Returns the next batch, of at most `events_max` events: a full one, or what came in time. At the
-    /// stop the buffer is closed, and what it has is taken. `None` at the end.
+    /// Returns the next batch, of at most `events_max` events: a full one, or what came in time. At
+    /// the stop the buffer is closed, and what it has is taken. `None` at the end.
     async fn next(&self, events_max: usize) -> Option<Vec<Entry>> {
         let mut until = None;
         loop {

@@ -1,5 +1,5 @@
-//! [`LogFile`]: the file or stream that events are written to, by a thread of its own, in the order in
-//! which they come.
+//! [`LogFile`]: the file or stream that events are written to, by a thread of its own, in the order
+//! in which they come.
 
 use super::Pace;
 use super::rotation::{RotatedFile, Rotation};
@@ -84,8 +84,8 @@ impl Output {
         }
     }
 
-    /// Writes what waits together. Each hears whether its own lines are written; an error of the file
-    /// may have cut any of them.
+    /// Writes what waits together. Each hears whether its own lines are written; an error of the
+    /// file may have cut any of them.
     fn write(&mut self, writes: &mut Vec<LogWrite>) {
         let mut failure = None;
         let mut refused = vec![];

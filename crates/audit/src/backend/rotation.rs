@@ -1,5 +1,6 @@
-//! [`RotatedFile`]: a file that gets another name when it is large, as lumberjack does it: of `audit.log`
-//! comes `audit-2006-01-02T15-04-05.000.log`, in UTC, and `.gz` behind it when it is compressed.
+//! [`RotatedFile`]: a file that gets another name when it is large, as lumberjack does it: of
+//! `audit.log` comes `audit-2006-01-02T15-04-05.000.log`, in UTC, and `.gz` behind it when it is
+//! compressed.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -132,8 +133,8 @@ impl RotatedFile {
         Err(io::Error::other("too many rotated files of one moment"))
     }
 
-    /// Starts the thread that compresses and removes old files, unless it runs: then the next rotation
-    /// does what is left.
+    /// Starts the thread that compresses and removes old files, unless it runs: then the next
+    /// rotation does what is left.
     fn clean_up(&mut self) {
         let Rotation { days_max, backups_max, compresses, .. } = self.rotation;
         let is_running = self.cleaning.as_ref().is_some_and(|thread| !thread.is_finished());

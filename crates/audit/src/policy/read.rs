@@ -1,5 +1,5 @@
-//! Parses and validates a policy file, with kube-apiserver's messages (apiserver `pkg/audit/policy`,
-//! `pkg/apis/audit/validation`).
+//! Parses and validates a policy file, with kube-apiserver's messages (apiserver
+//! `pkg/audit/policy`, `pkg/apis/audit/validation`).
 
 use super::types::POLICY;
 use super::{ANY, GroupResources, Policy, Rule};

@@ -94,8 +94,8 @@ fn unknown_and_duplicate_fields_are_ignored_and_named() {
     );
 }
 
-/// Returns the level of a request: `VERB GROUP/RESOURCE/SUB NAMESPACE/NAME` or `VERB /path`, by a user
-/// with a group.
+/// Returns the level of a request: `VERB GROUP/RESOURCE/SUB NAMESPACE/NAME` or `VERB /path`, by a
+/// user with a group.
 fn level(rules: &str, request: &str, user: Option<(&str, &str)>) -> Level {
     let policy = Policy::parse(&format!("{HEAD}rules:\n{rules}")).expect(rules);
     let parts: Vec<&str> = request.split(' ').collect();

@@ -1,4 +1,5 @@
-//! [`AuthenticationConfiguration`]: the file of `--authentication-config` (`apiserver.config.k8s.io`).
+//! [`AuthenticationConfiguration`]: the file of `--authentication-config`
+//! (`apiserver.config.k8s.io`).
 
 use crate::config::{ConfigErrors, Fields};
 use keelson_meta::Value;

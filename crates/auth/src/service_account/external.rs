@@ -1,5 +1,6 @@
-//! [`ExternalSigner`]: a process behind a Unix domain socket that signs service account tokens, and names the keys
-//! that verify them (`--service-account-signing-endpoint`): `ExternalJWTSigner` of `externaljwt/v1`, over gRPC.
+//! [`ExternalSigner`]: a process behind a Unix domain socket that signs service account tokens, and
+//! names the keys that verify them (`--service-account-signing-endpoint`): `ExternalJWTSigner` of
+//! `externaljwt/v1`, over gRPC.
 //!
 //! Calls wait for the process to start, until their deadline. Concurrent callers share one fetch of
 //! keys.

@@ -55,8 +55,8 @@ pub fn is_extended(header: &Value) -> bool {
     header.get("crit").is_some() || header.get("b64").is_some_and(|b64| b64 != true)
 }
 
-/// Returns what is wrong with the types of a header, with the texts of go-jose. Keys and certificates
-/// in a header are not used, but they must be valid.
+/// Returns what is wrong with the types of a header, with the texts of go-jose. Keys and
+/// certificates in a header are not used, but they must be valid.
 pub fn header_fault(header: &Value) -> Option<String> {
     let present = |name: &str| header.get(name).filter(|value| !value.is_null());
     for (name, shown) in [("kid", "key ID"), ("nonce", "nonce"), ("alg", "algorithm")] {

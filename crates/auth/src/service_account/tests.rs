@@ -18,8 +18,8 @@ const P521_SEC1: &str = include_str!("testdata/p521.sec1.pem");
 const P521_PUBLIC: &str = include_str!("testdata/p521.pub.pem");
 const NOW: i64 = 1_000_000;
 
-/// Objects by resource, namespace and name, each with the revision of its last write; and how many writes there
-/// were.
+/// Objects by resource, namespace and name, each with the revision of its last write; and how many
+/// writes there were.
 #[derive(Clone, Default)]
 struct Stored(Arc<Mutex<HashMap<String, (u64, Object)>>>, Arc<AtomicU64>);
 
@@ -207,7 +207,8 @@ async fn the_algorithm_is_that_of_the_key_not_of_the_token() {
         check(&tokens, &forged(json!({"alg": "HS256", "kid": id}), &sign), BAD_SIGNATURE).await;
         check(&tokens, &forged(json!({"alg": "RS256", "kid": id}), &sign), BAD_SIGNATURE).await;
     }
-    // A right signature under the name of another algorithm, and with an extension to be understood.
+    // A right signature under the name of another algorithm, and with an extension to be
+    // understood.
     let keys = tokens.keys();
     let key = keys.signing.as_ref().expect("a key");
     let sign = |message: &str| key.sign(message.as_bytes()).expect("a signature");

@@ -1,4 +1,5 @@
-//! [`AuthorizationConfiguration`]: the file of `--authorization-config` (`apiserver.config.k8s.io`).
+//! [`AuthorizationConfiguration`]: the file of `--authorization-config`
+//! (`apiserver.config.k8s.io`).
 
 use super::access::{FailurePolicy, WebhookOptions};
 use super::{ReviewVersion, conditions};

@@ -40,8 +40,8 @@ pub(super) struct TableEntry {
     lines: Vec<&'static str>,
 }
 
-/// Creates and reconciles default roles and bindings, concurrently, so that their writes share syncs of
-/// the disk.
+/// Creates and reconciles default roles and bindings, concurrently, so that their writes share
+/// syncs of the disk.
 pub(super) async fn ensure(
     registry: &Arc<Registry>,
     entries: Vec<TableEntry>,
@@ -91,8 +91,8 @@ async fn reconcile(registry: &Registry, target: &Target, expected: Object) -> Re
     registry.modify(&permit, target, Subresource::None, &change, &options).await.map(drop)
 }
 
-/// Returns an existing role or binding with what it lacks of the expected one; `None` if nothing is to
-/// be changed.
+/// Returns an existing role or binding with what it lacks of the expected one; `None` if nothing is
+/// to be changed.
 fn reconciled(existing: &Object, expected: &Object) -> Option<Object> {
     if existing.annotation(AUTOUPDATE) == Some("false") {
         return None;

@@ -60,8 +60,8 @@ pub(super) async fn run(registry: &Arc<Registry>) -> Result<(), Failure> {
     }
 }
 
-/// Returns whether a definition is being deleted and has the cleanup finalizer. If so, marks its kind as
-/// terminating, so that no objects can be created.
+/// Returns whether a definition is being deleted and has the cleanup finalizer. If so, marks its
+/// kind as terminating, so that no objects can be created.
 fn needs_finalizing(registry: &Registry, name: &str) -> bool {
     let Some(target) = target_of(registry, name) else { return false };
     let Some(entry) = registry.cached(&target.kind, "", name) else { return false };
@@ -102,8 +102,8 @@ async fn finalize(registry: Arc<Registry>, slots: Arc<Semaphore>, name: Str) -> 
     }
 }
 
-/// Deletes the objects of a definition. Returns true if there are objects left; otherwise removes the
-/// finalizer.
+/// Deletes the objects of a definition. Returns true if there are objects left; otherwise removes
+/// the finalizer.
 async fn delete_objects(registry: &Registry, permit: &Permit, name: &str) -> Result<bool, Failure> {
     if !needs_finalizing(registry, name) {
         return Ok(false);

@@ -1,5 +1,5 @@
-//! Sets default objects back to their spec: mandatory ones always, suggested ones unless their annotation
-//! says that an administrator maintains them.
+//! Sets default objects back to their spec: mandatory ones always, suggested ones unless their
+//! annotation says that an administrator maintains them.
 
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value};

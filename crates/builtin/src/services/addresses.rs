@@ -245,8 +245,8 @@ pub(super) async fn release(registry: &Registry, addresses: &[String]) {
     }
 }
 
-/// Returns the first host address of a range, as a number, and the number of hosts. The network address
-/// is not a host, nor is the broadcast address of IPv4.
+/// Returns the first host address of a range, as a number, and the number of hosts. The network
+/// address is not a host, nor is the broadcast address of IPv4.
 fn hosts(range: &Cidr) -> (u128, u128) {
     let network = to_number(range.network());
     let (bits, last) = if range.network().is_ipv4() { (32, 1) } else { (128, 0) };

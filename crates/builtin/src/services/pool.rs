@@ -1,6 +1,6 @@
 //! The allocated node ports: one bitmap in the store, in kube-apiserver's form (registry
-//! `core/service/allocator/storage`). Servers that share the store update it by compare and swap, so
-//! that no port is allocated twice.
+//! `core/service/allocator/storage`). Servers that share the store update it by compare and swap,
+//! so that no port is allocated twice.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -54,8 +54,8 @@ impl From<String> for DecodeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ports {
     range: PortRange,
-    /// A big-endian number whose lowest bit is the first port. Invariant: it has a bit for each port of
-    /// the range.
+    /// A big-endian number whose lowest bit is the first port. Invariant: it has a bit for each
+    /// port of the range.
     bits: Vec<u8>,
 }
 
@@ -214,7 +214,8 @@ impl PortPool {
         PortPool { store, range, cached: Mutex::new(None), update_lock: Semaphore::new(1) }
     }
 
-    /// Counts the ports of the range that are allocated and that are free, as far as this process knows.
+    /// Counts the ports of the range that are allocated and that are free, as far as this process
+    /// knows.
     pub fn count(&self, registry: &Registry) {
         if let Some(stored) = self.cached() {
             let size = stored.ports.range().size();
@@ -228,9 +229,9 @@ impl PortPool {
         Ports::empty(self.range)
     }
 
-    /// Updates the bitmap. `change` is called again after a conflict with another server, and its error
-    /// is returned only if the bitmap was the newest. A change without effect writes nothing, and may
-    /// have seen an older bitmap.
+    /// Updates the bitmap. `change` is called again after a conflict with another server, and its
+    /// error is returned only if the bitmap was the newest. A change without effect writes nothing,
+    /// and may have seen an older bitmap.
     pub(super) async fn update<T>(
         &self,
         change: impl Fn(&mut Ports) -> Result<T, Failure>,
@@ -249,8 +250,8 @@ impl PortPool {
         self.update_locked(change).await
     }
 
-    /// Replaces a stored bitmap of another range by `ports` (portallocator `controller/repair.go`). Until
-    /// then, no port can be allocated.
+    /// Replaces a stored bitmap of another range by `ports` (portallocator `controller/repair.go`).
+    /// Until then, no port can be allocated.
     pub(super) async fn replace_other_range(&self, ports: Ports) -> Result<(), Failure> {
         let _permit = self.update_lock.acquire().await.map_err(Status::internal)?;
         let stored = self.store.get(PORTS_KEY).await.map_err(|error| store_failure(&error))?;

@@ -40,8 +40,8 @@ pub(super) fn of(service: &Object) -> Vec<u16> {
     numbers.filter_map(|number| u16::try_from(number).ok()).filter(|port| *port != 0).collect()
 }
 
-/// Number of repairs that find a port leaked before it is released. A service that is being stored has
-/// its port already.
+/// Number of repairs that find a port leaked before it is released. A service that is being stored
+/// has its port already.
 const LEAK_ROUNDS: usize = 3;
 
 /// Allocated ports that no service has.
@@ -52,8 +52,8 @@ pub struct PortLeaks {
 }
 
 impl Services {
-    /// Marks the ports of stored services as allocated. Unreadable services are skipped. A bitmap of
-    /// another range is replaced if all services are readable.
+    /// Marks the ports of stored services as allocated. Unreadable services are skipped. A bitmap
+    /// of another range is replaced if all services are readable.
     pub(crate) async fn allocate_stored_ports(&self, registry: &Registry) -> Result<(), Failure> {
         let kind = registry.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &registry.cached_all(&kind))?;
@@ -71,8 +71,9 @@ impl Services {
         updated
     }
 
-    /// Finds allocated ports that no service has, which interrupted writes leave, and releases those
-    /// that were found more than [`LEAK_ROUNDS`] times (portallocator `controller/repair.go`).
+    /// Finds allocated ports that no service has, which interrupted writes leave, and releases
+    /// those that were found more than [`LEAK_ROUNDS`] times (portallocator
+    /// `controller/repair.go`).
     pub async fn free_leaked_ports(
         &self,
         registry: &Registry,
@@ -80,7 +81,8 @@ impl Services {
     ) -> Result<(), Failure> {
         registry.wait_for_latest().await?;
         self.allocate_stored_ports(registry).await?;
-        // The bitmap is read before the services, so that no port of a newer service counts as leaked.
+        // The bitmap is read before the services, so that no port of a newer service counts as
+        // leaked.
         let allocated = self.ports.simulate(|ports| Ok(ports.clone())).await?;
         // An unreadable service is an error: its ports would count as leaked.
         let kind = registry.target("", "services", "", "").kind;
@@ -293,8 +295,8 @@ fn allocate_new(
     Ok(())
 }
 
-/// Returns the index of the first entry that repeats node port and protocol of an earlier one, and the
-/// error message.
+/// Returns the index of the first entry that repeats node port and protocol of an earlier one, and
+/// the error message.
 fn first_duplicate(list: &[Value]) -> Option<(usize, String)> {
     let mut seen = BTreeSet::new();
     list.iter().enumerate().find_map(|(index, port)| {

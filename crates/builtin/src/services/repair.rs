@@ -18,12 +18,12 @@ const MANAGED_BY: &str = "ipallocator.k8s.io";
 /// Age from which an address without a service has leaked: a request's timeout, because the address
 /// of a service is stored before the service.
 const GRACE_SECONDS: i64 = 60;
-/// Interval of repairs. A node port that no service uses is released by the fourth repair, an address
-/// once it is older than [`GRACE_SECONDS`].
+/// Interval of repairs. A node port that no service uses is released by the fourth repair, an
+/// address once it is older than [`GRACE_SECONDS`].
 const INTERVAL: Duration = Duration::from_secs(180);
 
-/// Runs the repair loop until it is aborted. Leaked addresses are released at once, for writes that a
-/// previous process did not finish.
+/// Runs the repair loop until it is aborted. Leaked addresses are released at once, for writes that
+/// a previous process did not finish.
 pub async fn run(registry: Arc<Registry>, services: Arc<Services>) {
     let mut leaks = PortLeaks::default();
     loop {
@@ -71,7 +71,8 @@ impl Services {
         Ok(())
     }
 
-    /// Deletes `IPAddress` objects whose service does not have the address, once they are older than
+    /// Deletes `IPAddress` objects whose service does not have the address, once they are older
+    /// than
     /// [`GRACE_SECONDS`].
     pub async fn free_leaked_addresses(&self, registry: &Registry) -> Result<(), Failure> {
         let services = registry.target("", "services", "", "").kind;

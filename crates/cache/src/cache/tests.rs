@@ -82,7 +82,8 @@ async fn a_resource_in_another_store_has_the_revisions_of_that_store() {
     let mut changes = vec![];
     cursor.take(&mut changes).expect("changes");
     assert_eq!(changes.len(), 1);
-    // A revision of the other store is not waited for here, and a compaction there changes nothing here.
+    // A revision of the other store is not waited for here, and a compaction there changes nothing
+    // here.
     let future = cache.wait_of(&resource, newest, Duration::ZERO).await;
     assert_eq!(future, Err(CacheError::Future { asked: newest, current: at }));
     cache.compact(MAIN, newest);
@@ -97,7 +98,8 @@ async fn a_follower_gets_changes_and_later_resources() {
     let store = Arc::new(Model::new());
     let prefix = Bytes::from_static(PREFIX.as_bytes());
     let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
-    // Not before: another thread applies what is there at the start, and marks it a moment after it is visible.
+    // Not before: another thread applies what is there at the start, and marks it a moment after it
+    // is visible.
     put(&store, "ns/a").await;
     cache.wait_latest().await.expect("wait");
     let names = |resources: Vec<Arc<Resource>>| -> Vec<String> {

@@ -1,5 +1,6 @@
-//! [`Automaton`]: a pattern that reads characters, for patterns and texts that are too large for the
-//! crate `regex`. A class is one instruction, whatever it contains, and a search counts its work.
+//! [`Automaton`]: a pattern that reads characters, for patterns and texts that are too large for
+//! the crate `regex`. A class is one instruction, whatever it contains, and a search counts its
+//! work.
 
 use crate::meter;
 use crate::value::EvalError;

@@ -365,8 +365,8 @@ mod tests {
         check(created, vec![], &[0], [0, 1, 2]);
     }
 
-    /// The slices of a service that selects `count` pods are in no order; every third pod changes its
-    /// readiness, and every tenth is replaced by another one.
+    /// The slices of a service that selects `count` pods are in no order; every third pod changes
+    /// its readiness, and every tenth is replaced by another one.
     fn churn(count: usize) -> (Vec<Object>, Vec<Value>) {
         let all: Vec<Value> = (0..count).map(|n| endpoint(n, true)).collect();
         let slices = count.div_ceil(ENDPOINTS_MAX);

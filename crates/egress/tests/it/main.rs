@@ -1,5 +1,5 @@
-//! Exchanges with local peers: pooled connections, limits, deadlines, and error texts, which are those
-//! of a kube-apiserver 1.36 for the same peers.
+//! Exchanges with local peers: pooled connections, limits, deadlines, and error texts, which are
+//! those of a kube-apiserver 1.36 for the same peers.
 
 mod peer;
 mod selector;

@@ -1,4 +1,5 @@
-//! Requests through the proxies of networks: CONNECT over TCP, with TLS and without, and over a Unix domain socket.
+//! Requests through the proxies of networks: CONNECT over TCP, with TLS and without, and over a
+//! Unix domain socket.
 
 use crate::peer::{Authority, Certificate, TestPeer, acceptor};
 use crate::{BYTES_MAX, Table};

@@ -308,8 +308,8 @@ fn scheme(url: &str) -> Result<&str, String> {
     }
 }
 
-/// Returns the path of the socket of a valid endpoint: `unix:///path`, or `unix:///@name` for one in the
-/// abstract namespace.
+/// Returns the path of the socket of a valid endpoint: `unix:///path`, or `unix:///@name` for one
+/// in the abstract namespace.
 pub(super) fn socket_path(endpoint: &str) -> Result<String, String> {
     let rest = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
     let path = rest.strip_prefix("//").unwrap_or(rest);

@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 pub(super) const SEED_BYTES: usize = 32;
 /// The length of the random bytes in front of a value, from which its key is derived.
 const INFO_BYTES: usize = 32;
-/// Most keys that are kept. Each server uses a new one from its start on, and when the plug-in has another
-/// key; a migration replaces them.
+/// Most keys that are kept. Each server uses a new one from its start on, and when the plug-in has
+/// another key; a migration replaces them.
 const DATA_KEYS_MAX: usize = 1024;
 
 /// A key, or a seed from which a key for each value is derived.

@@ -79,7 +79,8 @@ pub(super) fn check_key_id(id: &str) -> Result<(), String> {
     }
 }
 
-/// Returns what is wrong with the name of an annotation, which must be a fully qualified domain name.
+/// Returns what is wrong with the name of an annotation, which must be a fully qualified domain
+/// name.
 fn fault_of_domain(name: &str) -> Option<String> {
     let name_shown = quote(name);
     if name.is_empty() {

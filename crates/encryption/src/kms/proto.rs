@@ -1,5 +1,5 @@
-//! The messages of KMS v2, and what is stored of them: numbers and types of fields as upstream's `api.proto` files
-//! state them.
+//! The messages of KMS v2, and what is stored of them: numbers and types of fields as upstream's
+//! `api.proto` files state them.
 
 use prost::Message;
 use std::collections::BTreeMap;

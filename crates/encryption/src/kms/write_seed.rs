@@ -1,4 +1,5 @@
-//! [`WriteSeed`]: what new values are encrypted with, and until when. Pure: times come in as arguments.
+//! [`WriteSeed`]: what new values are encrypted with, and until when. Pure: times come in as
+//! arguments.
 
 use super::data_key::DataKey;
 use super::proto::EncryptedObject;
@@ -6,8 +7,8 @@ use crate::hash::hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long values are still written after the last time that the plug-in was well. Kept short, so that a
-/// migration that begins later is sure to use a new key, or to fail.
+/// How long values are still written after the last time that the plug-in was well. Kept short, so
+/// that a migration that begins later is sure to use a new key, or to fail.
 pub(super) const WRITE_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// What new values are encrypted with.

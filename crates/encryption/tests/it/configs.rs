@@ -1,5 +1,5 @@
-//! Broken configurations get the messages of kube-apiserver 1.36.3, which wrote `configs.txt`: `== NAME`, the
-//! file, `== error`, the message, in which FILE is the path.
+//! Broken configurations get the messages of kube-apiserver 1.36.3, which wrote `configs.txt`:
+//! `== NAME`, the file, `== error`, the message, in which FILE is the path.
 
 use keelson_encryption::Config;
 

@@ -1,5 +1,5 @@
-//! Values that kube-apiserver 1.36.3 has stored in etcd (`values.txt`: path, a part of the plain value, the stored
-//! value in base64), and values that were changed.
+//! Values that kube-apiserver 1.36.3 has stored in etcd (`values.txt`: path, a part of the plain
+//! value, the stored value in base64), and values that were changed.
 
 use crate::flips::flipped;
 use base64::Engine;
@@ -13,7 +13,8 @@ const VALUES: &str = include_str!("files/values.txt");
 const PATH: &[u8] = b"/registry/secrets/default/a";
 const SECRETS: (&str, &str) = ("", "secrets");
 
-/// Returns a configuration of secrets, with these providers in YAML. `K16`, `K24` and `K32` are keys.
+/// Returns a configuration of secrets, with these providers in YAML. `K16`, `K24` and `K32` are
+/// keys.
 fn config(providers: &[&str]) -> Config {
     let secret = |bytes: usize| STANDARD.encode(&b"0123456789abcdef0123456789abcdef"[..bytes]);
     let mut text = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n\
@@ -182,8 +183,9 @@ async fn wildcards_stand_behind_names() {
     check("batch", "jobs", "aesgcm:all");
 }
 
-/// The series are those of a kube-apiserver 1.36.3 after the same: a name of a provider and one of its key, `identity`
-/// for reads and nothing for writes of values in clear, `unknown` for values that no provider knows.
+/// The series are those of a kube-apiserver 1.36.3 after the same: a name of a provider and one of
+/// its key, `identity` for reads and nothing for writes of values in clear, `unknown` for values
+/// that no provider knows.
 #[tokio::test]
 async fn transformations_are_counted_by_provider_and_key() {
     let encryption = encryption(&[GCM, "identity: {}"]).await;

@@ -16,8 +16,8 @@ pub(crate) struct Reading {
     keys: usize,
 }
 
-/// A range is compared with each change that its transaction has made before; so many cost as much as
-/// one key.
+/// A range is compared with each change that its transaction has made before; so many cost as much
+/// as one key.
 const CHANGES_OF_A_KEY: usize = 16;
 
 impl Reading {

@@ -25,8 +25,8 @@ impl Engine {
         Ok(self.range_with_permit(req).await?.0)
     }
 
-    /// Also returns the permit of a long range. It bounds the responses that are in memory, so it is
-    /// held until there is another bound for this one.
+    /// Also returns the permit of a long range. It bounds the responses that are in memory, so it
+    /// is held until there is another bound for this one.
     pub(crate) async fn range_with_permit(
         self: Arc<Self>,
         req: RangeRequest,
@@ -59,7 +59,8 @@ impl Engine {
         self.header(if req.revision > 0 { self.revision() } else { read_at })
     }
 
-    /// Reads on after the first page, until there are as many keys as needed. Long ranges get a permit.
+    /// Reads on after the first page, until there are as many keys as needed. Long ranges get a
+    /// permit.
     async fn read_pages(
         &self,
         interval: &Interval,

@@ -1,5 +1,6 @@
-//! The turns of watches that read the past. A batch of it has megabytes, which stay in memory until the
-//! client has read them: their room is taken before they are read, and few are read at the same time.
+//! The turns of watches that read the past. A batch of it has megabytes, which stay in memory until
+//! the client has read them: their room is taken before they are read, and few are read at the same
+//! time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,8 +30,8 @@ impl PastReads {
     async fn turn(self) -> Option<Turn> {
         let room = self.room.wait(BATCH_BYTES_MAX).await?;
         loop {
-            // Nobody has a place in a queue for it: a stream that is not polled, because its client does not
-            // read, would keep all others waiting.
+            // Nobody has a place in a queue for it: a stream that is not polled, because its client
+            // does not read, would keep all others waiting.
             let ended = self.ended.notified();
             if let Ok(permit) = Arc::clone(&self.reading).try_acquire_owned() {
                 let reading = Reading { permit: Some(permit), ended: Arc::clone(&self.ended) };
@@ -80,7 +81,8 @@ impl Turns {
         Self { reads, next: None }
     }
 
-    /// Waits for the next turn; `None` when the server ends. A call that is cancelled keeps its place.
+    /// Waits for the next turn; `None` when the server ends. A call that is cancelled keeps its
+    /// place.
     pub(super) async fn next(&mut self) -> Option<Turn> {
         let reads = &self.reads;
         let turn = self.next.get_or_insert_with(|| Box::pin(reads.clone().turn())).await;

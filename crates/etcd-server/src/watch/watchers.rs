@@ -198,7 +198,8 @@ impl Watchers {
         self.behind.keys().copied().collect()
     }
 
-    /// Returns the positions of the events of a batch that a watch wants. Its cost grows with the batch.
+    /// Returns the positions of the events of a batch that a watch wants. Its cost grows with the
+    /// batch.
     pub(crate) fn wanted(&self, id: i64, batch: &Batch) -> Vec<usize> {
         let Some(watcher) = self.all.get(&id) else { return Vec::new() };
         let events = batch.events.iter().enumerate();

@@ -1,5 +1,5 @@
-//! gRPC calls: reads the request, calls the engine, writes the response. tonic has the framing and the
-//! trailers.
+//! gRPC calls: reads the request, calls the engine, writes the response. tonic has the framing and
+//! the trailers.
 
 use std::future::{self, Future};
 use std::marker::PhantomData;
@@ -120,7 +120,8 @@ where
     codec(bytes_max).server_streaming(service, request).await
 }
 
-/// Answers a call with a stream in each direction. `answer` gets the requests and where responses go.
+/// Answers a call with a stream in each direction. `answer` gets the requests and where responses
+/// go.
 pub(crate) async fn stream<Req, Res, F, Fut>(
     request: Request<Incoming>,
     bytes_max: usize,

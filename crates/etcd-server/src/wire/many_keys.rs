@@ -1,6 +1,6 @@
-//! Ranges of many keys. They are read, sorted and encoded on threads of their own, a few at a time, so
-//! that their cost in time and memory is bounded and no other call waits for them. A long response is
-//! sent in pieces, each of which is freed when it is sent.
+//! Ranges of many keys. They are read, sorted and encoded on threads of their own, a few at a time,
+//! so that their cost in time and memory is bounded and no other call waits for them. A long
+//! response is sent in pieces, each of which is freed when it is sent.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};

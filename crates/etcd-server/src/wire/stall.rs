@@ -1,5 +1,5 @@
-//! Responses that their clients do not read: a stream is reset after a time, and the bytes of all long
-//! responses together are bounded.
+//! Responses that their clients do not read: a stream is reset after a time, and the bytes of all
+//! long responses together are bounded.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

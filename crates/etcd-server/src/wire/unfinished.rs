@@ -1,5 +1,5 @@
-//! Requests that have not arrived as a whole. Each may take its time, but all together are bounded: a
-//! new one takes the place of the oldest. So clients that send slowly, or never end, delay nobody
+//! Requests that have not arrived as a whole. Each may take its time, but all together are bounded:
+//! a new one takes the place of the oldest. So clients that send slowly, or never end, delay nobody
 //! else: a request of a few bytes arrives at once.
 
 use std::collections::BTreeMap;

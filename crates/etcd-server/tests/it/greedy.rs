@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// More calls than are answered at the same time.
 const CALLS: usize = 400;
 
-/// Starts calls with a first piece of a request that is never ended, or with all of it; reads no response.
+/// Starts calls with a first piece of a request that is never ended, or with all of it; reads no
+/// response.
 async fn start_calls(
     server: &Running,
     path: &str,

@@ -1,4 +1,5 @@
-//! The decoders. An object that they accept can be encoded, and decoding it again gives the same object.
+//! The decoders. An object that they accept can be encoded, and decoding it again gives the same
+//! object.
 
 use super::{Target, difference, hash_outcome};
 use crate::objects::{encode, schemas, seeds};
@@ -231,7 +232,8 @@ fn attempt(schema: &Schema, body: &[u8], format: Format) -> Result<u64, String> 
     Ok(hash_shape(schema, &decoded))
 }
 
-/// Returns a hash that distinguishes objects of different kinds and sizes, but not by their content.
+/// Returns a hash that distinguishes objects of different kinds and sizes, but not by their
+/// content.
 fn hash_shape(schema: &Schema, decoded: &Decoded) -> u64 {
     let strict = decoded.strict_errors.len().min(3);
     let size = member_count(&decoded.object).ilog2();

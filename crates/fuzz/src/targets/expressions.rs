@@ -1,5 +1,5 @@
-//! Expressions of the Common Expression Language. They are parsed, type checked, estimated and evaluated
-//! twice, with equal results.
+//! Expressions of the Common Expression Language. They are parsed, type checked, estimated and
+//! evaluated twice, with equal results.
 
 use super::{Target, hash_outcome};
 use keelson_cel::{

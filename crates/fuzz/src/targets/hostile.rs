@@ -1,9 +1,10 @@
 //! Expressions that are made to take much time or memory. Each input is read as the choices of a
-//! generator, so that nearly all of them compile: long texts and lists, doubled, nested, searched and
-//! converted in loops.
+//! generator, so that nearly all of them compile: long texts and lists, doubled, nested, searched
+//! and converted in loops.
 //!
-//! An evaluation counts its work and its memory. This target measures both: it is a fault if little work
-//! takes long, or if the process takes much more memory than the values of one evaluation may have.
+//! An evaluation counts its work and its memory. This target measures both: it is a fault if little
+//! work takes long, or if the process takes much more memory than the values of one evaluation may
+//! have.
 
 use super::{Target, hash_outcome};
 use crate::memory::peak_memory_bytes;
@@ -120,7 +121,8 @@ fn object() -> &'static Map {
     })
 }
 
-/// Makes an expression from bytes; each is a choice. At the end of the bytes all choices are the first.
+/// Makes an expression from bytes; each is a choice. At the end of the bytes all choices are the
+/// first.
 struct Generator<'i> {
     choices: &'i [u8],
     at: usize,

@@ -1,5 +1,5 @@
-//! Patches. An input is a JSON text with an object, a patch and the index of a schema. All types of patches
-//! are applied.
+//! Patches. An input is a JSON text with an object, a patch and the index of a schema. All types of
+//! patches are applied.
 
 use super::{Target, hash_outcome};
 use crate::objects::schemas;
@@ -77,7 +77,8 @@ fn describe(result: Result<Value, impl std::fmt::Display>) -> String {
     }
 }
 
-/// Checks that a set of fields is unchanged when it is encoded and decoded again. Returns the outcome.
+/// Checks that a set of fields is unchanged when it is encoded and decoded again. Returns the
+/// outcome.
 fn check_field_set(tree: &Value) -> Result<String, String> {
     let set = match FieldSet::decode(tree) {
         Ok(set) => set,

@@ -98,7 +98,8 @@ pub const QUANTITY: Target = Target {
         let parse = |text: &str| text.parse::<Quantity>().map_err(|error| error.to_string());
         let outcome = round_trip(text, parse)?;
         if let Ok(quantity) = text.parse::<Quantity>() {
-            // No operation may panic, whatever the size. Sums of numbers that fit into 64 bits are exact.
+            // No operation may panic, whatever the size. Sums of numbers that fit into 64 bits are
+            // exact.
             let sum = quantity.add(&quantity).sub(&quantity);
             if sum != quantity && quantity.as_i64().is_some() {
                 return Err(format!("{quantity} + {quantity} - {quantity} is {sum}"));

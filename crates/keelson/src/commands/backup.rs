@@ -1,5 +1,5 @@
-//! `keelson backup`: a backup from the running server, from the data folder when none runs, or from an
-//! etcd cluster.
+//! `keelson backup`: a backup from the running server, from the data folder when none runs, or from
+//! an etcd cluster.
 
 use super::CHUNK_BYTES;
 use super::output::{self, Progress};

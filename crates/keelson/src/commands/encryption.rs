@@ -1,4 +1,5 @@
-//! `keelson encryption`: which keys stored values are encrypted with, and writing those with an old key again.
+//! `keelson encryption`: which keys stored values are encrypted with, and writing those with an old
+//! key again.
 
 use super::output;
 use crate::flags::{EncryptionCommand, EncryptionFlags};

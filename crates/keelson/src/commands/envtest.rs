@@ -1,4 +1,5 @@
-//! `keelson envtest`: the programs that controller-runtime's envtest starts, as a folder or an archive.
+//! `keelson envtest`: the programs that controller-runtime's envtest starts, as a folder or an
+//! archive.
 
 use crate::flags::EnvtestFlags;
 use anyhow::{Context, Result, bail};

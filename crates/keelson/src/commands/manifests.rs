@@ -47,8 +47,8 @@ pub struct Manifests {
 }
 
 impl Manifest {
-    /// Returns the place of a field in the file, and whether the field itself is there. The place is otherwise that
-    /// of the innermost field around it.
+    /// Returns the place of a field in the file, and whether the field itself is there. The place
+    /// is otherwise that of the innermost field around it.
     pub fn find(&self, field: &str) -> (Place, bool) {
         let dot = if self.prefix.is_empty() || field.is_empty() || field.starts_with('[') {
             ""

@@ -1,4 +1,5 @@
-//! `keelson serve` and `kube-apiserver`: reads the flags, runs the server until a signal, and stops it.
+//! `keelson serve` and `kube-apiserver`: reads the flags, runs the server until a signal, and stops
+//! it.
 
 mod ephemeral;
 mod json_log;
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Grace period for requests after a fatal error.
 const FATAL_STOP_TIME_MAX: Duration = Duration::from_secs(5);
-/// kube-apiserver has no flag for control loops: this names those to run, as `--controllers` of `serve`.
+/// kube-apiserver has no flag for control loops: this names those to run, as `--controllers` of
+/// `serve`.
 const CONTROLLERS_VARIABLE: &str = "KEELSON_CONTROLLERS";
 /// The Kubernetes version that the server implements.
 const KUBERNETES_VERSION: &str = "1.36";

@@ -1,6 +1,6 @@
 //! `keelson ui`: serves the explorer on this host, and forwards its requests to the server of a
-//! kubeconfig with the user's credentials. Whoever sends a request must know the token that the printed
-//! address has ([`gate`]); what is forwarded is in [`forward`].
+//! kubeconfig with the user's credentials. Whoever sends a request must know the token that the
+//! printed address has ([`gate`]); what is forwarded is in [`forward`].
 
 mod answers;
 mod browser;

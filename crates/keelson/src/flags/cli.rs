@@ -29,34 +29,34 @@ pub enum Command {
     /// certificates and the administrator's kubeconfig in a folder in your home directory.
     #[command(disable_help_flag = true)]
     Serve(OtherFlags),
-    /// Serve the Kubernetes API with exactly the flags of kube-apiserver. A link to this program with the
-    /// name kube-apiserver does the same.
+    /// Serve the Kubernetes API with exactly the flags of kube-apiserver. A link to this program
+    /// with the name kube-apiserver does the same.
     #[command(disable_help_flag = true)]
     KubeApiserver(OtherFlags),
-    /// Stand in the place of etcd beside `kube-apiserver`, for test environments that start both. A link to
-    /// this program with the name etcd does the same.
+    /// Stand in the place of etcd beside `kube-apiserver`, for test environments that start both. A
+    /// link to this program with the name etcd does the same.
     #[command(disable_help_flag = true)]
     Etcd(OtherFlags),
     /// Make a folder of programs for tests with envtest.
     ///
-    /// The folder has this program under the names kube-apiserver and etcd, and the kubectl of this host if
-    /// there is one. envtest uses them when KUBEBUILDER_ASSETS names the folder. With --archive, make an
-    /// archive and an index that `setup-envtest --index` reads.
+    /// The folder has this program under the names kube-apiserver and etcd, and the kubectl of this
+    /// host if there is one. envtest uses them when KUBEBUILDER_ASSETS names the folder. With
+    /// --archive, make an archive and an index that `setup-envtest --index` reads.
     #[command(after_help = ENVTEST_EXAMPLES)]
     Envtest(EnvtestFlags),
     /// Print the administrator's kubeconfig. To merge it with your own:
     /// `KUBECONFIG=~/.kube/config:<(keelson kubeconfig) kubectl config view --flatten`.
     ///
-    /// With --user, print a kubeconfig for another user, with a client certificate that the server's
-    /// own authority signs. Grant permissions to that user with roles and bindings. The certificate
-    /// expires after its duration and cannot be revoked before.
+    /// With --user, print a kubeconfig for another user, with a client certificate that the
+    /// server's own authority signs. Grant permissions to that user with roles and bindings. The
+    /// certificate expires after its duration and cannot be revoked before.
     Kubeconfig(KubeconfigFlags),
     /// Save all data at one revision in a file. The server may be running.
     ///
     /// The backup holds every object with its resourceVersion, and ends with a checksum. A running
-    /// server sends it through a socket in its data folder and accepts writes meanwhile. If no server
-    /// runs, the data folder itself is read; it is not modified. Certificates (`pki` in the data
-    /// folder) are not included. Anyone who can read the file can read every Secret in it.
+    /// server sends it through a socket in its data folder and accepts writes meanwhile. If no
+    /// server runs, the data folder itself is read; it is not modified. Certificates (`pki` in the
+    /// data folder) are not included. Anyone who can read the file can read every Secret in it.
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupFlags),
     /// Create a new data folder from a backup.
@@ -68,16 +68,16 @@ pub enum Command {
     Restore(RestoreFlags),
     /// Verify a data folder that no server uses, or a backup.
     ///
-    /// Verifies the checksum of every page, reads every record, decodes every object with the schema
-    /// of its kind, and prints the number of objects and bytes of each resource. If anything is
-    /// damaged, prints a line for each damage and exits with 1. The folder is not modified: repairs
-    /// after a crash are made in memory.
+    /// Verifies the checksum of every page, reads every record, decodes every object with the
+    /// schema of its kind, and prints the number of objects and bytes of each resource. If anything
+    /// is damaged, prints a line for each damage and exits with 1. The folder is not modified:
+    /// repairs after a crash are made in memory.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckFlags),
     /// See which keys stored values are encrypted with, or write those with an old key again.
     ///
-    /// Asks the running server, by its path /keelson/encryption; a data folder that no server uses is
-    /// read. The keys are those of --encryption-provider-config.
+    /// Asks the running server, by its path /keelson/encryption; a data folder that no server uses
+    /// is read. The keys are those of --encryption-provider-config.
     #[command(subcommand, after_help = ENCRYPTION_EXAMPLES)]
     Encryption(EncryptionCommand),
     /// Print or change the time of a simulated cluster.
@@ -85,27 +85,29 @@ pub enum Command {
     /// Asks the running server, which was started with --simulate, by its path /keelson/simulation.
     #[command(subcommand, after_help = SIMULATION_EXAMPLES)]
     Simulation(SimulationCommand),
-    /// Find what in CustomResourceDefinitions breaks the conventions of the Kubernetes API, and what the API server
-    /// refuses of them.
+    /// Find what in CustomResourceDefinitions breaks the conventions of the Kubernetes API, and
+    /// what the API server refuses of them.
     ///
-    /// Needs no server. Objects of other kinds in the files are passed over. Exits with 0 if nothing of the given
-    /// severity was found, with 1 if something was, with 2 if a file cannot be read.
+    /// Needs no server. Objects of other kinds in the files are passed over. Exits with 0 if
+    /// nothing of the given severity was found, with 1 if something was, with 2 if a file cannot be
+    /// read.
     #[command(after_help = LINT_EXAMPLES)]
     Lint(LintFlags),
     /// Check manifests as the API server checks them when they are created, without a server.
     ///
-    /// Built-in kinds, and custom resources whose definitions are among the files or named by --crds. Unknown and
-    /// duplicate fields are errors. Policies, namespaces and other objects that matter for others count whatever the
-    /// order of the files; namespaces that are only named are taken as existing. Webhooks are not called. Exits with 0
-    /// if all manifests are valid, with 1 if one is not, with 2 if a file cannot be read.
+    /// Built-in kinds, and custom resources whose definitions are among the files or named by
+    /// --crds. Unknown and duplicate fields are errors. Policies, namespaces and other objects that
+    /// matter for others count whatever the order of the files; namespaces that are only named are
+    /// taken as existing. Webhooks are not called. Exits with 0 if all manifests are valid, with 1
+    /// if one is not, with 2 if a file cannot be read.
     #[command(after_help = VALIDATE_EXAMPLES)]
     Validate(ValidateFlags),
     /// Look at the objects of a server in a browser.
     ///
     /// Serves a web page on this host, the explorer, and forwards its requests to the server of a
-    /// kubeconfig with its user's credentials, to Keelson or any other. The printed address has a token
-    /// that every request of the page carries; whoever knows the address can act as the user until this
-    /// command ends (Ctrl-C).
+    /// kubeconfig with its user's credentials, to Keelson or any other. The printed address has a
+    /// token that every request of the page carries; whoever knows the address can act as the user
+    /// until this command ends (Ctrl-C).
     #[command(after_help = UI_EXAMPLES)]
     Ui(UiFlags),
     /// Print the versions of this program and of the server that runs, if there is one.
@@ -199,7 +201,8 @@ pub enum ResultFormat {
     Yaml,
 }
 
-/// Flags that this parser does not read: they are those of kube-apiserver, and are read as it reads them.
+/// Flags that this parser does not read: they are those of kube-apiserver, and are read as it reads
+/// them.
 #[derive(Debug, Args)]
 pub struct OtherFlags {
     /// The flags; --help lists them.
@@ -213,8 +216,8 @@ pub struct EnvtestFlags {
     /// The folder to make. Programs of the same names in it are replaced.
     #[arg(value_hint = ValueHint::DirPath, required_unless_present = "archive")]
     pub dir: Option<PathBuf>,
-    /// The archive to make, with envtest-releases.yaml beside it. setup-envtest reads the version and the
-    /// platform from the name: envtest-vX.Y.Z-OS-ARCH.tar.gz.
+    /// The archive to make, with envtest-releases.yaml beside it. setup-envtest reads the version
+    /// and the platform from the name: envtest-vX.Y.Z-OS-ARCH.tar.gz.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     pub archive: Option<PathBuf>,
     /// URL of the folder that the archive will be downloaded from, for the index.
@@ -427,8 +430,8 @@ pub struct SimulationFlags {
 /// Flags of `ui`.
 #[derive(Debug, Args)]
 pub struct UiFlags {
-    /// The kubeconfig [default: the first file of $KUBECONFIG, ~/.kube/config, or admin.kubeconfig in the
-    /// default data folder].
+    /// The kubeconfig [default: the first file of $KUBECONFIG, ~/.kube/config, or admin.kubeconfig
+    /// in the default data folder].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub kubeconfig: Option<PathBuf>,
     /// The context [default: the current one].

@@ -45,8 +45,8 @@ pub fn level(text: &str) -> Result<i64, String> {
     number.ok_or_else(|| number_error("ParseUint", text, "value out of range"))
 }
 
-/// Returns the number that digits with an optional base prefix are: `Some(None)` if it does not fit,
-/// `None` if they are no number.
+/// Returns the number that digits with an optional base prefix are: `Some(None)` if it does not
+/// fit, `None` if they are no number.
 fn magnitude(text: &str) -> Option<Option<i128>> {
     let lower = text.to_ascii_lowercase();
     let (base, digits, is_prefixed) = match lower.as_bytes() {
@@ -160,7 +160,8 @@ pub fn pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Splits the allowed values of labels: `metric,label=value`, or several in quotes, as one CSV record.
+/// Splits the allowed values of labels: `metric,label=value`, or several in quotes, as one CSV
+/// record.
 pub fn labels(text: &str) -> Result<Vec<(String, String)>, String> {
     let items = match text.matches('=').count() {
         0 => return Err(format!("{text} must be formatted as key=value")),

@@ -1,4 +1,5 @@
-//! `--help` of the commands that serve, in the layout of kube-apiserver: groups of flags, a line each.
+//! `--help` of the commands that serve, in the layout of kube-apiserver: groups of flags, a line
+//! each.
 
 use super::groups;
 use super::table::{Effect, Face, Flag, Group, Kind};

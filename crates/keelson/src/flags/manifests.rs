@@ -43,7 +43,8 @@ impl From<SeverityName> for Severity {
 /// The files to read.
 #[derive(Debug, Args)]
 pub struct InputFlags {
-    /// Files in YAML (with any number of documents) or JSON, and folders with such files. `-` is standard input.
+    /// Files in YAML (with any number of documents) or JSON, and folders with such files. `-` is
+    /// standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::AnyPath, required_unless_present = "rules")]
     pub files: Vec<String>,
     /// Read folders with all folders in them.
@@ -74,7 +75,8 @@ pub struct LintFlags {
 /// Flags of `validate`.
 #[derive(Debug, Args)]
 pub struct ValidateFlags {
-    /// Files in YAML (with any number of documents) or JSON, and folders with such files. `-` is standard input.
+    /// Files in YAML (with any number of documents) or JSON, and folders with such files. `-` is
+    /// standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::AnyPath, required = true)]
     pub files: Vec<String>,
     /// Read folders with all folders in them.
@@ -83,7 +85,8 @@ pub struct ValidateFlags {
     /// File or folder with definitions of the kinds that the manifests use; may be repeated.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub crds: Vec<String>,
-    /// File or folder with policies, their bindings and parameters, and namespaces; may be repeated.
+    /// File or folder with policies, their bindings and parameters, and namespaces; may be
+    /// repeated.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub policies: Vec<String>,
     /// Namespace of manifests that name none [default: default].

@@ -1,5 +1,5 @@
-//! Reads a command line as Go's package pflag does, with its messages: `--x value`, `--x=value`, bare
-//! booleans, underscores for dashes, lists that grow, `-v3`, `--`. It does no IO.
+//! Reads a command line as Go's package pflag does, with its messages: `--x value`, `--x=value`,
+//! bare booleans, underscores for dashes, lists that grow, `-v3`, `--`. It does no IO.
 
 use super::go_values as go;
 use super::table::{Face, Flag, Group, Kind};

@@ -1,5 +1,5 @@
-//! Tests of all flags together: the list of them, their values, and command lines of programs that start
-//! kube-apiserver.
+//! Tests of all flags together: the list of them, their values, and command lines of programs that
+//! start kube-apiserver.
 
 use super::pflag::Values;
 use super::table::{Effect, Face, Flag, Kind};

@@ -1,6 +1,6 @@
-//! Keys, issuers and audiences of service account tokens. The keys come from kube-apiserver's flags,
-//! from an external signer, or from a key that is generated at the first start and kept beside the
-//! certificates.
+//! Keys, issuers and audiences of service account tokens. The keys come from kube-apiserver's
+//! flags, from an external signer, or from a key that is generated at the first start and kept
+//! beside the certificates.
 
 use crate::files::{changed, fingerprint};
 use crate::private_files;

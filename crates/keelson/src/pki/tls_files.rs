@@ -112,7 +112,8 @@ impl TlsFiles {
         Ok(TlsMaterial { serving, clients: self.clients(pki, &trust)?, trust })
     }
 
-    /// Reads the certificates of single hosts. Names on the command line go before those in certificates.
+    /// Reads the certificates of single hosts. Names on the command line go before those in
+    /// certificates.
     fn named(&self) -> Result<Vec<keelson_server::NamedCertificate>, StartError> {
         let mut explicit = vec![];
         let mut extracted = vec![];
@@ -133,9 +134,9 @@ impl TlsFiles {
         Ok(explicit)
     }
 
-    /// Returns the CA bundle that clients in the cluster verify this server with: the own authority. If the
-    /// serving certificate is given, the bundle of client certificates if it signed that, else the file of the
-    /// serving certificate itself.
+    /// Returns the CA bundle that clients in the cluster verify this server with: the own
+    /// authority. If the serving certificate is given, the bundle of client certificates if it
+    /// signed that, else the file of the serving certificate itself.
     pub fn root_ca(&self, pki: &Pki) -> Result<String, StartError> {
         let Some((certificate, _)) = &self.serving else { return Ok(pki.ca.clone()) };
         let serving = read("--tls-cert-file", certificate)?;
@@ -228,8 +229,9 @@ impl TlsFiles {
     }
 }
 
-/// Returns the serving pair in `--cert-dir` of kube-apiserver. If there is none, one is generated with an
-/// authority of its own, which the file of the certificate also holds: clients can verify the server with it.
+/// Returns the serving pair in `--cert-dir` of kube-apiserver. If there is none, one is generated
+/// with an authority of its own, which the file of the certificate also holds: clients can verify
+/// the server with it.
 pub(crate) fn pair_of_folder(
     dir: &Path,
     names: &[String],
@@ -271,7 +273,8 @@ fn pair(
     Ok((chain, key))
 }
 
-/// Sets a value and notifies receivers, if it differs from the current one. Returns whether it does.
+/// Sets a value and notifies receivers, if it differs from the current one. Returns whether it
+/// does.
 fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) -> bool {
     sender.send_if_modified(|current| {
         let is_new = *current != value;
@@ -280,8 +283,9 @@ fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) -> bool {
     })
 }
 
-/// Returns the authorities and the allowed names of front proxies. An authority of user certificates
-/// is accepted only together with allowed names: otherwise every user could impersonate every other.
+/// Returns the authorities and the allowed names of front proxies. An authority of user
+/// certificates is accepted only together with allowed names: otherwise every user could
+/// impersonate every other.
 fn front_proxy_authorities(
     trust: &ClientTrust,
 ) -> Result<Option<(RootCertStore, Vec<String>)>, StartError> {

@@ -7,8 +7,9 @@ use std::collections::HashSet;
 /// The step in which definitions are stored. They are served after it.
 pub const DEFINITIONS: usize = 0;
 
-/// Kinds that admission or validation of other objects reads, in the order in which they are stored. Policies come
-/// last, so that they do not refuse what is stored here before its own verdict.
+/// Kinds that admission or validation of other objects reads, in the order in which they are
+/// stored. Policies come last, so that they do not refuse what is stored here before its own
+/// verdict.
 const STEPS: &[&[(&str, &str)]] = &[
     &[("apiextensions.k8s.io", "CustomResourceDefinition")],
     &[

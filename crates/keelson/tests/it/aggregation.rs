@@ -252,7 +252,8 @@ fn the_content_of_a_namespace_at_the_server_behind_goes_with_it() {
     assert_eq!(client.delete("/api/v1/namespaces/one").status, 200);
     client.poll("/api/v1/namespaces/one", |answer| answer.status == 404);
     assert_eq!((names("one"), names("two")), (Some(0), Some(1)));
-    // What a server that is gone has of a namespace is not known: the namespace stays, and says why.
+    // What a server that is gone has of a namespace is not known: the namespace stays, and says
+    // why.
     world.behind.stop();
     wait_for(&client, |client| !is_current(client));
     assert_eq!(client.delete("/api/v1/namespaces/two").status, 200);

@@ -1,5 +1,5 @@
-//! Audit events of a server: compared with those of kube-apiserver, reloads, webhooks, and what a failing
-//! log does to requests.
+//! Audit events of a server: compared with those of kube-apiserver, reloads, webhooks, and what a
+//! failing log does to requests.
 
 mod backends;
 mod recorded;

@@ -1,4 +1,5 @@
-//! Webhooks that authenticate tokens and authorize requests, and the file of `--authorization-config`.
+//! Webhooks that authenticate tokens and authorize requests, and the file of
+//! `--authorization-config`.
 
 use crate::certificates::wait_for;
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
@@ -360,7 +361,8 @@ fn webhook_tokens_are_accepted_until_they_are_revoked() {
     assert_eq!(client.request("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 401);
     check("known", &[], "invalid bearer token");
     server.stop();
-    // It does not receive tokens of other issuers, and its responses are cached for the configured time.
+    // It does not receive tokens of other issuers, and its responses are cached for the configured
+    // time.
     *revoked.lock().expect("a lock") = false;
     hook.take();
     let server = with_token_webhook(&hook, MINUTE);

@@ -38,8 +38,8 @@ fn the_python_client_works() {
     assert_eq!(printed, "22 kinds");
 }
 
-/// Runs a program of `clients` with a new server. Returns its output; `None` if there is no client for
-/// Python.
+/// Runs a program of `clients` with a new server. Returns its output; `None` if there is no client
+/// for Python.
 pub fn run_python(program: &str) -> Option<String> {
     let python = python()?;
     let server = Server::start(Keelson::builder());

@@ -1,6 +1,6 @@
 //! Replays the recorded transcripts. A scenario that was once exact must stay
-//! exact: `files/exact.txt` lists them and only grows, but for what only the recorded build, which was
-//! patched, answers: eight documents of OpenAPI v3 without the zero values of items
+//! exact: `files/exact.txt` lists them and only grows, but for what only the recorded build, which
+//! was patched, answers: eight documents of OpenAPI v3 without the zero values of items
 //! (`schema/tests/it/openapi.rs`).
 
 use keelson::{Builder, Keelson};

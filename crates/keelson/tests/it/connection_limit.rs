@@ -1,5 +1,5 @@
-//! `--max-connection-bytes-per-sec`: the output of a command comes no faster, whether its stream is passed through or
-//! translated.
+//! `--max-connection-bytes-per-sec`: the output of a command comes no faster, whether its stream is
+//! passed through or translated.
 
 use crate::http::{Client, Server, without_controllers};
 use keelson_testkit::node::{NodeServer, ServerOptions};
@@ -12,7 +12,8 @@ const TOKEN: &str = "Authorization: Bearer t\r\n";
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=head&command=-c&command=3000&command=/dev/zero&stdout=true";
 /// The bytes of the command's output.
 const BYTES: usize = 3000;
-/// 500 bytes in a tenth of a second: the output needs at least six of them, and so the whole time of four.
+/// 500 bytes in a tenth of a second: the output needs at least six of them, and so the whole time
+/// of four.
 const RATE: NonZeroU64 = NonZeroU64::new(5000).expect("it is not 0");
 const TIME_MIN: Duration = Duration::from_millis(400);
 

@@ -61,8 +61,8 @@ pub fn wait_deleted(client: &Client, path: &str) {
     client.poll(path, |answer| answer.status == 404);
 }
 
-/// Waits until the garbage collector has processed all earlier writes: it collects an object with an absent owner
-/// only after them.
+/// Waits until the garbage collector has processed all earlier writes: it collects an object with
+/// an absent owner only after them.
 pub fn settle(client: &Client) {
     let owner = owned_by("nobody", "00000000-0000-0000-0000-000000000000", false);
     create(client, MAPS, &dependent("settle", &[owner]));

@@ -1,4 +1,5 @@
-//! `--egress-selector-config-file`: logs and commands of a node, and etcd, that only a proxy reaches.
+//! `--egress-selector-config-file`: logs and commands of a node, and etcd, that only a proxy
+//! reaches.
 
 use crate::etcd::etcd;
 use crate::http::{Client, Server, without_controllers};

@@ -1,5 +1,5 @@
-//! Encryption at rest: what is on the disk, rotation of keys, missing keys, reload, the commands, and the same etcd
-//! as kube-apiserver.
+//! Encryption at rest: what is on the disk, rotation of keys, missing keys, reload, the commands,
+//! and the same etcd as kube-apiserver.
 
 mod kube_apiserver;
 

@@ -20,7 +20,8 @@ use tokio::runtime::Runtime;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WRITERS: usize = 6;
 const RESTARTS: usize = 3;
-/// Descriptors that a process may have more after restarts: connections of clients that are about to close.
+/// Descriptors that a process may have more after restarts: connections of clients that are about
+/// to close.
 const DESCRIPTORS_MORE_MAX: usize = 16;
 /// Acknowledged writes between two restarts.
 const WRITES_BETWEEN: usize = 60;
@@ -140,7 +141,8 @@ fn servers_allocate_no_port_and_no_address_twice() {
         assert_eq!(made.status, 201, "{made:?}");
         assert_eq!(servers[killer].client().delete(&format!("{SERVICES}/moves")).status, 200);
     }
-    // The records as kube-apiserver reads them, and an allocation by a kube-apiserver on the same etcd.
+    // The records as kube-apiserver reads them, and an allocation by a kube-apiserver on the same
+    // etcd.
     let raw = runtime
         .block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])))
         .expect("etcd answers");
@@ -311,7 +313,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("descriptors").count()
 }
 
-/// Creates objects until the flag is set; returns the acknowledged names. The others get an error that says why.
+/// Creates objects until the flag is set; returns the acknowledged names. The others get an error
+/// that says why.
 fn create(client: &Client, writer: usize, stop: &AtomicBool, done: &AtomicUsize) -> Vec<String> {
     let mut acknowledged = vec![];
     for n in 0.. {

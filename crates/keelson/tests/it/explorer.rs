@@ -1,4 +1,5 @@
-//! The explorer beside the API: its files are served without credentials, and only if that is wanted.
+//! The explorer beside the API: its files are served without credentials, and only if that is
+//! wanted.
 
 use crate::http::{Client, Server};
 use keelson::Keelson;

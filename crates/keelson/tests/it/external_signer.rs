@@ -1,5 +1,5 @@
-//! `--service-account-signing-endpoint`: an external signer of service account tokens, which runs in the test.
-//! Messages are those of kube-apiserver 1.36 with the same signer.
+//! `--service-account-signing-endpoint`: an external signer of service account tokens, which runs
+//! in the test. Messages are those of kube-apiserver 1.36 with the same signer.
 
 use crate::controllers::wait_until;
 use crate::http::{Client, Server, without_controllers};
@@ -22,7 +22,8 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 /// The behaviour of the signer.
 #[derive(Clone)]
 struct Behaviour {
-    /// Published keys: id, and whether they only verify earlier tokens (excluded from OIDC discovery).
+    /// Published keys: id, and whether they only verify earlier tokens (excluded from OIDC
+    /// discovery).
     published: Vec<(&'static str, bool)>,
     signing: &'static str,
     /// Replaces the token header.

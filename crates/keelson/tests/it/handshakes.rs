@@ -1,5 +1,5 @@
-//! Replays the recorded handshakes of kube-apiserver: requests that upgrade connections, and those that are
-//! passed on to nodes.
+//! Replays the recorded handshakes of kube-apiserver: requests that upgrade connections, and those
+//! that are passed on to nodes.
 
 use crate::certificates::client_files;
 use crate::http::{Server, without_controllers};
@@ -8,7 +8,8 @@ use keelson_testkit::handshakes::{Servers, perform, prepare};
 use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
 use serde_json::Value;
 
-/// Proves: R-STREAM-01, R-STREAM-02, R-STREAM-03, R-STREAM-05, R-STREAM-06, R-STREAM-07, R-STREAM-08, R-STREAM-09, R-SUB-06, R-SUB-07, R-SUB-08.
+/// Proves: R-STREAM-01, R-STREAM-02, R-STREAM-03, R-STREAM-05, R-STREAM-06, R-STREAM-07,
+/// R-STREAM-08, R-STREAM-09, R-SUB-06, R-SUB-07, R-SUB-08.
 #[test]
 fn handshakes_are_answered_as_recorded() {
     let recorded = include_str!("files/handshakes.jsonl");
@@ -66,8 +67,8 @@ const DIFFERENT: [&str; 17] = [
     "proxy-service-bad-port",
 ];
 
-/// Returns a case without what depends on the HTTP library: how the end of a body is marked, and whether
-/// the connection stays open afterwards. Errors of malformed HTTP name no bytes.
+/// Returns a case without what depends on the HTTP library: how the end of a body is marked, and
+/// whether the connection stays open afterwards. Errors of malformed HTTP name no bytes.
 fn normal(case: &str) -> Option<Value> {
     let mut case: Value = serde_json::from_str(case).expect("a case is JSON");
     if DIFFERENT.contains(&case["name"].as_str().unwrap_or_default()) {

@@ -1,8 +1,9 @@
-//! `kill -9` of the server under load. Writers record acknowledged writes, a watch records events; the
-//! server is killed at a random moment and restarted with the same directory. Then all of these writes
-//! must exist, once, in order, and no others.
+//! `kill -9` of the server under load. Writers record acknowledged writes, a watch records events;
+//! the server is killed at a random moment and restarted with the same directory. Then all of these
+//! writes must exist, once, in order, and no others.
 //!
-//! `KEELSON_KILLS` sets the number of kills (default 20); `KEELSON_KILL_SEED` repeats a run's choices.
+//! `KEELSON_KILLS` sets the number of kills (default 20); `KEELSON_KILL_SEED` repeats a run's
+//! choices.
 
 use crate::http::revision_of;
 use crate::random::Random;

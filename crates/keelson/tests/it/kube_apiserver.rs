@@ -1,5 +1,5 @@
-//! The program under the names kube-apiserver and etcd, and what flags of kube-apiserver change: TLS, headers for
-//! browsers, privileged pods, the stop.
+//! The program under the names kube-apiserver and etcd, and what flags of kube-apiserver change:
+//! TLS, headers for browsers, privileged pods, the stop.
 
 use crate::http::{POLL_TIMEOUT, Server as InProcess, without_controllers};
 use crate::kill::Server;

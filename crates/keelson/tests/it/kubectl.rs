@@ -1,5 +1,6 @@
 //! Runs the real kubectl: tables of commands, the exit code of each, and a part of
-//! its output. Commands run in a shell, in which `k` is kubectl and `h` Helm with the server's kubeconfig.
+//! its output. Commands run in a shell, in which `k` is kubectl and `h` Helm with the server's
+//! kubeconfig.
 
 mod custom;
 mod helm;

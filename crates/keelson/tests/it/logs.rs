@@ -1,5 +1,5 @@
-//! What the log of requests has, and what it must not have at any level (CVE-2019-11250, CVE-2020-8564
-//! to 8566).
+//! What the log of requests has, and what it must not have at any level (CVE-2019-11250,
+//! CVE-2020-8564 to 8566).
 
 use keelson_testkit::connection::{authorities, secure, tls_client};
 use std::io::{BufRead, BufReader, Read, Write};

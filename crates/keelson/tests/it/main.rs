@@ -1,5 +1,5 @@
-//! Tests of the whole server: real kubectl, all built-in resources, control loops, restarts, kills, watches
-//! under load. What is answered over HTTP is tested in `server/tests/it`.
+//! Tests of the whole server: real kubectl, all built-in resources, control loops, restarts, kills,
+//! watches under load. What is answered over HTTP is tested in `server/tests/it`.
 
 // Tests print counts and skipped parts to standard output.
 #![allow(clippy::print_stdout)]

@@ -1,13 +1,16 @@
 //! `/metrics`, compared with that of a kube-apiserver 1.36 after the same requests.
 //!
-//! `files/metrics_requests.txt` has the requests, one per line. `files/metrics.txt` has the `/metrics` of a
-//! new kube-apiserver after them, for the metrics that Keelson serves: types, upper bounds of buckets,
-//! counters with their values, histograms with the labels of their counts. Omitted are its own requests, and plug-ins that Keelson does not run as separate steps. To record it, send the
-//! requests (an APPLY as a PATCH with the media type of apply), and take the same lines of its `/metrics`.
+//! `files/metrics_requests.txt` has the requests, one per line. `files/metrics.txt` has the
+//! `/metrics` of a new kube-apiserver after them, for the metrics that Keelson serves: types, upper
+//! bounds of buckets, counters with their values, histograms with the labels of their counts.
+//! Omitted are its own requests, and plug-ins that Keelson does not run as separate steps. To
+//! record it, send the requests (an APPLY as a PATCH with the media type of apply), and take the
+//! same lines of its `/metrics`.
 //!
-//! `files/metrics_facts.txt` has name, type, labels and buckets of all metrics of a kube-apiserver 1.36.3 after these
-//! requests and those of `files/metrics_more_requests.txt`; `testkit/compare/metrics.py` records it.
-//! `files/metrics_absent.txt` has those that Keelson does not serve, by reasons.
+//! `files/metrics_facts.txt` has name, type, labels and buckets of all metrics of a kube-apiserver
+//! 1.36.3 after these requests and those of `files/metrics_more_requests.txt`;
+//! `testkit/compare/metrics.py` records it. `files/metrics_absent.txt` has those that Keelson does
+//! not serve, by reasons.
 
 use crate::http::{Client, POLL_TIMEOUT, Server};
 use base64::Engine;
@@ -32,8 +35,8 @@ resources:
   providers:
   - aesgcm: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}
 ";
-/// Counted by nobody in these tests: they need requests that wait or are ended early, old revisions, or a webhook that
-/// answers.
+/// Counted by nobody in these tests: they need requests that wait or are ended early, old
+/// revisions, or a webhook that answers.
 const UNUSED: [&str; 10] = [
     "apiserver_audit_requests_rejected_total",
     "apiserver_flowcontrol_rejected_requests_total",
@@ -184,8 +187,8 @@ fn check_facts(metrics: &str, slis: &str) {
 
 const ABSENT_FILE: &str = "files/metrics_absent.txt";
 
-/// Returns for each metric of a text the line that `metrics_facts.txt` has for it: name, type, labels (`-`: none) and
-/// buckets.
+/// Returns for each metric of a text the line that `metrics_facts.txt` has for it: name, type,
+/// labels (`-`: none) and buckets.
 fn facts_of(metrics: &str, slis: &str) -> BTreeMap<String, String> {
     let mut facts: BTreeMap<String, String> = BTreeMap::new();
     let mut current = (String::new(), String::new());

@@ -1,5 +1,5 @@
-//! Objects are moved between data folders and etcd by `keelson backup` and `keelson restore`, also those of a
-//! kube-apiserver (docs/operations.md).
+//! Objects are moved between data folders and etcd by `keelson backup` and `keelson restore`, also
+//! those of a kube-apiserver (docs/operations.md).
 
 use crate::backup::{done, refused};
 use crate::etcd::etcd;

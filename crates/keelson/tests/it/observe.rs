@@ -1,5 +1,5 @@
-//! docs/observe: each metric and label of the dashboard and of the rules is one that a server has, no panel is empty
-//! under a load, and promtool accepts the rules and their tests.
+//! docs/observe: each metric and label of the dashboard and of the rules is one that a server has,
+//! no panel is empty under a load, and promtool accepts the rules and their tests.
 
 use keelson_schema::yaml;
 use keelson_testkit::prerequisites;
@@ -91,7 +91,8 @@ fn parse(metrics: &str, slis: &str) -> Scraped {
     scraped
 }
 
-/// Fails if an expression has a metric that is neither served nor recorded, or a label that none of them has.
+/// Fails if an expression has a metric that is neither served nor recorded, or a label that none of
+/// them has.
 fn check_labels(of: &str, expression: &str, scraped: &Scraped, recorded: &BTreeSet<String>) {
     let mut known: BTreeSet<&str> = ADDED_LABELS.into();
     let mut is_open = false;
@@ -142,7 +143,8 @@ fn grouped(expression: &str) -> Vec<&str> {
     labels
 }
 
-/// Returns the metrics of an expression: names that are no functions, keywords, or labels of a grouping.
+/// Returns the metrics of an expression: names that are no functions, keywords, or labels of a
+/// grouping.
 fn selectors(expression: &str) -> Vec<Selector> {
     let mut found = vec![];
     let mut rest = expression;

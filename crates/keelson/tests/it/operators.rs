@@ -91,7 +91,8 @@ async fn established(client: &Client) -> Api<DynamicObject> {
     }
 }
 
-/// Runs the operator: adds a finalizer, writes the status and removes the finalizer, until all objects are deleted.
+/// Runs the operator: adds a finalizer, writes the status and removes the finalizer, until all
+/// objects are deleted.
 async fn operate(api: Api<Greeting>) -> usize {
     let watched = api.watch(&WatchParams::default(), "0").await.expect("a watch");
     let mut events = watched.boxed();

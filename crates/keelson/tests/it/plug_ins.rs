@@ -1,5 +1,5 @@
-//! Admission plug-ins that are off by default, and their configuration file. Status codes and messages are those
-//! of kube-apiserver 1.36.2 for the same requests and configuration.
+//! Admission plug-ins that are off by default, and their configuration file. Status codes and
+//! messages are those of kube-apiserver 1.36.2 for the same requests and configuration.
 
 use crate::admission::check_refused;
 use crate::http::{Client, Response, Server, without_controllers};

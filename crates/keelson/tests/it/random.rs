@@ -4,7 +4,8 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Starts with the seed of an environment variable, or a random one. Prints it, to repeat a failure.
+    /// Starts with the seed of an environment variable, or a random one. Prints it, to repeat a
+    /// failure.
     pub fn seeded(variable: &str) -> Random {
         let given = std::env::var(variable).ok().and_then(|text| text.parse().ok());
         let seed = given.unwrap_or_else(|| {

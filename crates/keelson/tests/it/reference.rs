@@ -20,8 +20,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Starts the program on an etcd, with these further flags and with its files in `dir`, and waits until it
-    /// is ready.
+    /// Starts the program on an etcd, with these further flags and with its files in `dir`, and
+    /// waits until it is ready.
     pub fn start(program: &Path, etcd: &str, dir: &Path, flags: &[&str]) -> Reference {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -1,4 +1,5 @@
-//! What the documents demand of controllers, of those of a simulated cluster: R-SPEC-05, R-EVT, R-LAB and others.
+//! What the documents demand of controllers, of those of a simulated cluster: R-SPEC-05, R-EVT,
+//! R-LAB and others.
 
 use crate::http::{Client, Server};
 use keelson::{AdmissionChain, Keelson, Simulation};
@@ -63,7 +64,8 @@ fn condition<'o>(obj: &'o Value, kind: &str) -> Option<&'o Value> {
     obj["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
-/// A Deployment is scaled to 5 and at once to 3: it becomes 3, and its status says what it is about.
+/// A Deployment is scaled to 5 and at once to 3: it becomes 3, and its status says what it is
+/// about.
 ///
 /// Proves: R-SPEC-05, R-SPEC-12, R-DEF-12, R-COND-10, R-LAB-03.
 #[test]
@@ -93,7 +95,8 @@ fn controllers_work_towards_the_latest_spec() {
     assert_eq!(condition(&done, "Available").expect("the condition")["status"], "True");
     let pods = format!("{PODS}?labelSelector=app%3Dd");
     client.poll(&pods, |answer| answer.body["items"].as_array().map(Vec::len) == Some(3));
-    // Pods of one template are told apart by a label with a known key, that of a Job by a prefixed one.
+    // Pods of one template are told apart by a label with a known key, that of a Job by a prefixed
+    // one.
     let labels = &read(&client, &pods)["items"][0]["metadata"]["labels"];
     assert!(labels["pod-template-hash"].is_string(), "{labels}");
     let jobs = "/apis/batch/v1/namespaces/default/jobs";

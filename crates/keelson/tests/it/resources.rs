@@ -6,7 +6,8 @@ use keelson::Keelson;
 use keelson_schema::catalogue::Resource;
 use serde_json::{Value, json};
 
-/// Number of built-in resources with create and list that are enabled by default, so that a change is noticed.
+/// Number of built-in resources with create and list that are enabled by default, so that a change
+/// is noticed.
 const RESOURCES: usize = 60;
 
 /// Proves: R-WATCH-01.

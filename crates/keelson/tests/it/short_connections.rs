@@ -1,5 +1,5 @@
-//! Many short connections through proxies and streams to a node: each ends with all its descriptors, however
-//! it ends.
+//! Many short connections through proxies and streams to a node: each ends with all its
+//! descriptors, however it ends.
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use keelson_testkit::node::{NodeServer, ServerOptions};

@@ -8,7 +8,8 @@ mod stages;
 use crate::http::Server;
 use keelson::{AdmissionChain, Keelson, Simulation, SteppedClock};
 
-/// Starts a server that simulates a cluster, in which pods need no service account. Returns its clock, too.
+/// Starts a server that simulates a cluster, in which pods need no service account. Returns its
+/// clock, too.
 fn start(simulation: Simulation) -> (Server, SteppedClock) {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");

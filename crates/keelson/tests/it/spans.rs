@@ -1,7 +1,8 @@
 //! The spans of requests, as a collector receives them: compared with those of kube-apiserver 1.36.
 //!
 //! To record again, start a kube-apiserver with a `TracingConfiguration` whose endpoint is
-//! `unix:///tmp/keelson-record.sock` and whose rate is one million, and see `testkit/src/recorded.rs`.
+//! `unix:///tmp/keelson-record.sock` and whose rate is one million, and see
+//! `testkit/src/recorded.rs`.
 
 use crate::http::{Server, without_controllers};
 use base64::Engine;

@@ -122,8 +122,8 @@ impl Store for PanicStore {
     }
 }
 
-/// Triggers a panic by a write. Expects that health checks name the component and that the embedding program
-/// gets the same error.
+/// Triggers a panic by a write. Expects that health checks name the component and that the
+/// embedding program gets the same error.
 fn check(server: &Server, panics: &AtomicBool, component: &str, why: &str) {
     let client = server.client();
     for path in ["/livez", "/readyz"] {

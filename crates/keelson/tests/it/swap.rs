@@ -1,15 +1,16 @@
-//! Runs the stock kube-controller-manager and kube-scheduler 1.36 with Keelson instead of kube-apiserver, and
-//! fake kubelets. Scenarios cover the usual work of a cluster. Their recorded lines, and the errors in the logs of
-//! both programs, are compared with those of the same scenarios with kube-apiserver (`files/swap.txt`,
-//! `files/swap_errors.txt`).
+//! Runs the stock kube-controller-manager and kube-scheduler 1.36 with Keelson instead of
+//! kube-apiserver, and fake kubelets. Scenarios cover the usual work of a cluster. Their recorded
+//! lines, and the errors in the logs of both programs, are compared with those of the same
+//! scenarios with kube-apiserver (`files/swap.txt`, `files/swap_errors.txt`).
 //!
-//! A second test runs without kube-controller-manager: the results of Keelson's controllers are compared with those
-//! of the stock ones with kube-apiserver (`files/own_loops.txt`).
+//! A second test runs without kube-controller-manager: the results of Keelson's controllers are
+//! compared with those of the stock ones with kube-apiserver (`files/own_loops.txt`).
 //!
-//! A third test runs without any of them: the scenarios of the first one have the same lines with `--simulate`.
+//! A third test runs without any of them: the scenarios of the first one have the same lines with
+//! `--simulate`.
 //!
-//! `KEELSON_SWAP_RECORD=1` runs the scenarios with kube-apiserver and etcd and writes these files. To
-//! `files/swap_errors.txt` errors are only added, because they differ from run to run.
+//! `KEELSON_SWAP_RECORD=1` runs the scenarios with kube-apiserver and etcd and writes these files.
+//! To `files/swap_errors.txt` errors are only added, because they differ from run to run.
 
 mod availability;
 mod cluster;

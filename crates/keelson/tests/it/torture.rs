@@ -1,9 +1,10 @@
 //! Many watches, with different selectors and start revisions, while clients write, the
 //! history is compacted and the server restarts. Each watch must match the history exactly:
-//! no event lost, duplicated or out of order, and ADDED and DELETED for objects that start or stop matching.
+//! no event lost, duplicated or out of order, and ADDED and DELETED for objects that start or stop
+//! matching.
 //!
-//! `KEELSON_TORTURE_LIVES` sets the number of starts of the server (default 3); `KEELSON_TORTURE_SEED`
-//! repeats a run's choices.
+//! `KEELSON_TORTURE_LIVES` sets the number of starts of the server (default 3);
+//! `KEELSON_TORTURE_SEED` repeats a run's choices.
 
 use crate::http::{POLL_TIMEOUT, revision_of, without_controllers};
 use crate::random::Random;
@@ -373,7 +374,8 @@ struct Change {
     after: Option<State>,
 }
 
-/// Builds the history from a watch of all objects and compares it with the responses to the writers.
+/// Builds the history from a watch of all objects and compares it with the responses to the
+/// writers.
 fn history(told: &[Event], writers: &[Vec<Write>]) -> Vec<Change> {
     let mut left: BTreeMap<&str, std::collections::VecDeque<&Write>> = BTreeMap::new();
     for write in writers.iter().flatten() {

@@ -1,4 +1,5 @@
-//! `keelson validate` and the [`Validator`] behind it: their verdicts are those of a running server.
+//! `keelson validate` and the [`Validator`] behind it: their verdicts are those of a running
+//! server.
 
 use crate::http::{Server, without_controllers};
 use keelson::{Validator, ValidatorInput};
@@ -9,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 /// Objects that others depend on, and valid manifests.
 const MANIFESTS: &str = include_str!("files/manifests.json");
-/// Of the broken manifests, each one with such a number is tried; the numbers have no common factor with that of
-/// the changes, so that each change occurs.
+/// Of the broken manifests, each one with such a number is tried; the numbers have no common factor
+/// with that of the changes, so that each change occurs.
 const STEP: usize = 9;
 
 fn manifests(name: &str) -> Vec<Value> {
@@ -122,7 +123,8 @@ fn verdicts_are_those_of_a_server() {
     client.poll("/apis/example.com/v1/widgets", |answer| answer.status == 200);
     let all: Vec<Object> = context
         .iter()
-        // The server above has no control loop that makes accounts; the validator knows that there is one.
+        // The server above has no control loop that makes accounts; the validator knows that there
+        // is one.
         .filter(|object| object["kind"] != "ServiceAccount")
         .chain(&cases)
         .map(|object| {

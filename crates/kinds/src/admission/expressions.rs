@@ -9,8 +9,8 @@ use std::collections::HashSet;
 /// Start of an error message that is reported as internal, not as an invalid value.
 const INSTANTIATION: &str = "program instantiation failed";
 
-/// Compiles the expressions of a webhook or policy. Unchanged expressions may use every released CEL library, new
-/// ones only those that the previous Kubernetes version supports too.
+/// Compiles the expressions of a webhook or policy. Unchanged expressions may use every released
+/// CEL library, new ones only those that the previous Kubernetes version supports too.
 pub(super) struct Expressions<'o> {
     compiler: Compiler,
     /// The texts of the expressions before an update.
@@ -18,7 +18,8 @@ pub(super) struct Expressions<'o> {
 }
 
 impl<'o> Expressions<'o> {
-    /// Creates a compiler for the match conditions of a webhook. `old` is the webhook before an update.
+    /// Creates a compiler for the match conditions of a webhook. `old` is the webhook before an
+    /// update.
     pub fn of_webhook(old: Option<&'o Value>) -> Expressions<'o> {
         Expressions { compiler: Compiler::webhook(Version::NEW_EXPRESSIONS), old: texts(old) }
     }
@@ -49,7 +50,8 @@ impl<'o> Expressions<'o> {
         check(&compiler, &trimmed, Purpose::Condition, is_old, errors);
     }
 
-    /// Checks an expression of the spec. Those of audit annotations and mutations are trimmed first.
+    /// Checks an expression of the spec. Those of audit annotations and mutations are trimmed
+    /// first.
     pub fn check(&self, at: &Field<'_, '_>, purpose: Purpose, errors: &mut ErrorList) {
         check(&self.compiler, at, purpose, self.old.contains(at.text()), errors);
     }

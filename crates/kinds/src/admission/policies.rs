@@ -109,7 +109,8 @@ fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Validates the fields that both kinds of policies share: `failurePolicy`, `paramKind` and `matchConstraints`.
+/// Validates the fields that both kinds of policies share: `failurePolicy`, `paramKind` and
+/// `matchConstraints`.
 fn constraints(spec: &Field<'_, '_>, mutating: bool, errors: &mut ErrorList) {
     let policy = spec.field("failurePolicy");
     if policy.is_set() {

@@ -245,7 +245,8 @@ fn set_template_generation(obj: &mut Object, generation: i64) {
 }
 
 fn default_daemon_set(obj: &mut Object) {
-    // Upstream decodes the annotation into a field and encodes it again, so a missing one is 0 to field managers.
+    // Upstream decodes the annotation into a field and encodes it again, so a missing one is 0 to
+    // field managers.
     if obj.annotation(TEMPLATE_GENERATION).is_none() {
         set_template_generation(obj, 0);
     }

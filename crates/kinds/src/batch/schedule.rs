@@ -1,5 +1,5 @@
-//! Validates the schedules of CronJobs: five fields, or a descriptor such as `@daily`. The messages are those of the
-//! Go library that upstream uses.
+//! Validates the schedules of CronJobs: five fields, or a descriptor such as `@daily`. The messages
+//! are those of the Go library that upstream uses.
 
 use crate::check::Field;
 use keelson_meta::status::quote;

@@ -15,7 +15,8 @@ fn is_manual(job: &Object) -> bool {
     job.at(&["spec", "manualSelector"]).and_then(Value::as_bool) == Some(true)
 }
 
-/// Adds the generated labels to the template and to the selector. Keeps values that the client sent.
+/// Adds the generated labels to the template and to the selector. Keeps values that the client
+/// sent.
 pub(super) fn generate(job: &mut Object) {
     if is_manual(job) {
         return;
@@ -35,7 +36,8 @@ pub(super) fn generate(job: &mut Object) {
     chosen.sort();
 }
 
-/// Checks that the client set no other values for the generated labels. Old jobs may lack the labels with a domain.
+/// Checks that the client set no other values for the generated labels. Old jobs may lack the
+/// labels with a domain.
 pub(super) fn validate(job: &Object, old: Option<&Object>, errors: &mut ErrorList) {
     let had = |key: &str| {
         old.is_none_or(|old| old.at(&["spec", "template", "metadata", "labels", key]).is_some())

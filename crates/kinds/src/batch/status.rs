@@ -43,8 +43,8 @@ fn uncounted(at: &Field<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The new and the stored status. Most rules check only changed fields, so that a stored status that violates them
-/// can still be updated.
+/// The new and the stored status. Most rules check only changed fields, so that a stored status
+/// that violates them can still be updated.
 struct Status<'a> {
     spec: &'a Field<'a, 'a>,
     at: &'a Field<'a, 'a>,
@@ -257,7 +257,8 @@ impl Status<'_> {
     }
 }
 
-/// Returns the first index that is in both lists. Skips invalid intervals, which are errors of their list.
+/// Returns the first index that is in both lists. Skips invalid intervals, which are errors of
+/// their list.
 fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| index_interval(part, completions).ok()).collect()

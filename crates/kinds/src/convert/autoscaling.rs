@@ -1,5 +1,6 @@
-//! Conversion of HorizontalPodAutoscalers between autoscaling/v1 and v2. Like upstream, v1 keeps the fields of v2 in
-//! annotations: metrics in an older format, behavior with the names of the internal Go struct.
+//! Conversion of HorizontalPodAutoscalers between autoscaling/v1 and v2. Like upstream, v1 keeps
+//! the fields of v2 in annotations: metrics in an older format, behavior with the names of the
+//! internal Go struct.
 
 use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::json;
@@ -10,8 +11,8 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CPU_PERCENT: i64 = 80;
 
-/// One metric source: its type, its field, and the v2 paths of its v1 fields. `{}` stands for `target` in a spec and
-/// `current` in a status, and so does a `*` at the start of a v1 name.
+/// One metric source: its type, its field, and the v2 paths of its v1 fields. `{}` stands for
+/// `target` in a spec and `current` in a status, and so does a `*` at the start of a v1 name.
 struct Source {
     kind: &'static str,
     member: &'static str,

@@ -1,9 +1,10 @@
-//! Conversion of CustomResourceDefinitions to and from v1beta1, in which kube-apiserver stores them because it is
-//! shorter (issue 82292). There, fields that all versions share are top-level fields.
+//! Conversion of CustomResourceDefinitions to and from v1beta1, in which kube-apiserver stores them
+//! because it is shorter (issue 82292). There, fields that all versions share are top-level fields.
 
 use keelson_meta::{Map, Object, Str, Value, value};
 
-/// Fields of a version in v1, and the top-level field of v1beta1 for a value that all versions share.
+/// Fields of a version in v1, and the top-level field of v1beta1 for a value that all versions
+/// share.
 const SHARED: [(&str, &str); 4] = [
     ("schema", "validation"),
     ("subresources", "subresources"),

@@ -1,5 +1,5 @@
-//! Conversion of versions that are no longer served, but in which a cluster may still store objects. Versions with an
-//! identical schema need no conversion.
+//! Conversion of versions that are no longer served, but in which a cluster may still store
+//! objects. Versions with an identical schema need no conversion.
 
 use keelson_meta::{GroupVersionKind, Map, Object, Value, value};
 

@@ -220,7 +220,8 @@ pub(super) const fn namespace(base: Strategy) -> Strategy {
     }
 }
 
-/// Validates the finalizers. Errors name the item in the `finalize` subresource (`indexed`), and the list elsewhere.
+/// Validates the finalizers. Errors name the item in the `finalize` subresource (`indexed`), and
+/// the list elsewhere.
 fn validate_namespace_finalizers(namespace: &Object, indexed: bool) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Path::new("spec");

@@ -118,7 +118,8 @@ fn limit_item(item: &Field<'_, '_>, errors: &mut ErrorList) {
 
 /// Checks that the amounts of a resource are consistent.
 fn amounts(item: &Field<'_, '_>, kind: &str, name: &str, errors: &mut ErrorList) {
-    // (the smaller, the larger, the path of the error, the value shown, the names of both in the message)
+    // (the smaller, the larger, the path of the error, the value shown, the names of both in the
+    // message)
     const ORDER: [(&str, &str, &str, &str, &str, &str); 6] = [
         ("min", "max", "min", "min", "min value", "max value"),
         (

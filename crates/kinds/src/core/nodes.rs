@@ -215,7 +215,8 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Checks that `podCIDRs`, `providerID` and `externalID` do not change once set, and validates the taints.
+/// Checks that `podCIDRs`, `providerID` and `externalID` do not change once set, and validates the
+/// taints.
 fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
     let spec = Field::of(new, "spec");
     let stored = Field::of(old, "spec");

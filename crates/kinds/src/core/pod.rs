@@ -107,7 +107,8 @@ fn prepare_update(new: &mut Object, _: &Object) {
     clamp_grace_period(new.object_mut("spec"));
 }
 
-/// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors, with the values of the pod's labels.
+/// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors, with the values of the
+/// pod's labels.
 fn merge_match_label_keys(pod: &mut Object) {
     let has = |name: &str| pod.at(&["spec", name]).is_some();
     if !has("topologySpreadConstraints") && !has("affinity") {

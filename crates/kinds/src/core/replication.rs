@@ -1,4 +1,5 @@
-//! ReplicationControllers, and the rules of replicas and templates that they share with the workloads of other groups.
+//! ReplicationControllers, and the rules of replicas and templates that they share with the
+//! workloads of other groups.
 
 use crate::check::{Field, child, default, default_empty};
 use crate::core::pod;

@@ -111,7 +111,8 @@ fn drop_external_name_fields(service: &mut Object) {
     }
 }
 
-/// Drops the fields that the new type of a service does not support, unless the client changed them too.
+/// Drops the fields that the new type of a service does not support, unless the client changed them
+/// too.
 fn drop_fields_of_old_type(new: &mut Object, old: &Object) {
     let Some(before) = old.get("spec").and_then(Value::as_object) else { return };
     let spec = new.object_mut("spec");

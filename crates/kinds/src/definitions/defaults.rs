@@ -1,5 +1,5 @@
-//! Validates the defaults in a schema against the schema (apiextensions `pkg/apiserver/schema/defaulting`,
-//! `ValidateDefaults`).
+//! Validates the defaults in a schema against the schema (apiextensions
+//! `pkg/apiserver/schema/defaulting`, `ValidateDefaults`).
 
 use super::members::{at, flag, invalid, listed, named, text};
 use super::open_api;

@@ -1,10 +1,10 @@
-//! The position of CEL errors among the other errors of a definition: they are found later, but upstream reports them
-//! after the errors of their schema.
+//! The position of CEL errors among the other errors of a definition: they are found later, but
+//! upstream reports them after the errors of their schema.
 
 use keelson_meta::{ErrorList, FieldError};
 
-/// Returns the index of the first error inside the schema at `field` (see [`super::schemas`]), or where it would be.
-/// The errors of its defaults come before it.
+/// Returns the index of the first error inside the schema at `field` (see [`super::schemas`]), or
+/// where it would be. The errors of its defaults come before it.
 pub fn schema_errors_index(found: &ErrorList, field: &str) -> usize {
     let is_of_node = |error: &FieldError| {
         let rest = error.field.strip_prefix(field);
@@ -57,7 +57,8 @@ mod tests {
     use super::*;
     use keelson_meta::Path;
 
-    /// The order of kube-apiserver's errors for a definition with two versions whose schemas differ.
+    /// The order of kube-apiserver's errors for a definition with two versions whose schemas
+    /// differ.
     #[test]
     fn rule_errors_follow_those_of_their_schema() {
         let fields = [

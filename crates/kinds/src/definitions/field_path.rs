@@ -1,5 +1,5 @@
-//! Resolves the paths of `fieldPath`, such as `.spec.a['b.c']` (apiextensions `pkg/apiserver/schema/cel`,
-//! `ValidFieldPath`).
+//! Resolves the paths of `fieldPath`, such as `.spec.a['b.c']` (apiextensions
+//! `pkg/apiserver/schema/cel`, `ValidFieldPath`).
 
 use keelson_meta::{Map, Value};
 

@@ -1,4 +1,5 @@
-//! Formats schemas as upstream's messages show them: as the internal type `JSONSchemaProps`, with all its fields.
+//! Formats schemas as upstream's messages show them: as the internal type `JSONSchemaProps`, with
+//! all its fields.
 
 use keelson_meta::{Map, Value, value};
 
@@ -57,7 +58,8 @@ enum Absent {
     False,
 }
 
-/// Formats a schema in the internal form. Returns raw JSON, because a map with so many members would be sorted.
+/// Formats a schema in the internal form. Returns raw JSON, because a map with so many members
+/// would be sorted.
 pub(super) fn schema(schema: &Map) -> Value {
     let mut out = String::from("{");
     for (at, (shown, name, absent)) in MEMBERS.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Validates every schema in a definition, structural or not (apiextensions `pkg/apis/apiextensions/validation`,
-//! `ValidateCustomResourceDefinitionOpenAPISchema`).
+//! Validates every schema in a definition, structural or not (apiextensions
+//! `pkg/apis/apiextensions/validation`, `ValidateCustomResourceDefinitionOpenAPISchema`).
 
 use super::members::{flag, forbidden, invalid, listed, named, not_supported, text};
 use super::{lists, rules};
@@ -42,7 +42,8 @@ pub(super) fn validate(schema: &Map, field: &str) -> ErrorList {
     found.errors
 }
 
-/// Returns the paths of invalid schemas and of the schemas around them. CEL errors there may only be a consequence.
+/// Returns the paths of invalid schemas and of the schemas around them. CEL errors there may only
+/// be a consequence.
 pub fn invalid_schema_fields(schema: &Map, field: &str) -> HashSet<String> {
     let mut found = Findings::default();
     check(schema, ROOT, field, &mut found);

@@ -5,7 +5,8 @@ use super::members::{flag, forbidden, invalid, text};
 use super::{defaults, internal_types, open_api, structural};
 use keelson_meta::{ErrorList, Map, Value};
 
-/// The fields of a root schema that are allowed with a status subresource, by their internal Go names.
+/// The fields of a root schema that are allowed with a status subresource, by their internal Go
+/// names.
 const ROOT_FIELDS: [&str; 22] = [
     "Description",
     "Type",
@@ -61,8 +62,8 @@ pub fn is_structural(schema: &Map) -> bool {
     structural::unsupported(schema, 0).is_none() && structural::validate(schema, "").is_empty()
 }
 
-/// With a status subresource, upstream takes the schema of `status` from the root, which may have only certain
-/// fields.
+/// With a status subresource, upstream takes the schema of `status` from the root, which may have
+/// only certain fields.
 fn with_status(schema: &Map, field: &str, errors: &mut ErrorList) {
     let kind = text(schema, "type");
     let is_before_type =

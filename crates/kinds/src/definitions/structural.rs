@@ -1,5 +1,6 @@
 //! Checks that schemas are structural (apiextensions `pkg/apiserver/schema`, `NewStructural` and
-//! `ValidateStructural`): every value has a type, and `anyOf`, `allOf`, `oneOf` and `not` only add value validations.
+//! `ValidateStructural`): every value has a type, and `anyOf`, `allOf`, `oneOf` and `not` only add
+//! value validations.
 
 use super::members::{flag, forbidden, invalid, listed, named, required, text};
 use keelson_meta::{ErrorList, Map, Value};
@@ -246,8 +247,8 @@ fn value_validation(
     }
 }
 
-/// Returns the error of an invalid pattern, with Go's message. Caches valid patterns: compiling them would dominate
-/// the validation of a definition, and the definitions of a cluster share many.
+/// Returns the error of an invalid pattern, with Go's message. Caches valid patterns: compiling
+/// them would dominate the validation of a definition, and the definitions of a cluster share many.
 fn pattern_error(pattern: &str) -> Option<String> {
     static VALID: Mutex<BTreeSet<Box<str>>> = Mutex::new(BTreeSet::new());
     let good = || VALID.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,8 +294,8 @@ fn nested(schema: &Map, skips_any: bool, depth: usize, field: &str, errors: &mut
     }
 }
 
-/// Checks that every field inside a logical operator is also a field of the schema itself. The first path is that of
-/// the schema, the second that of the operator.
+/// Checks that every field inside a logical operator is also a field of the schema itself. The
+/// first path is that of the schema, the second that of the operator.
 fn complete_values(
     operand: &Map,
     schema: Option<&Map>,

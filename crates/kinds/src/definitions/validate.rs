@@ -1,5 +1,6 @@
-//! Validates CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Errors have the paths of
-//! upstream's internal type, where fields that all versions share are top-level fields.
+//! Validates CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Errors
+//! have the paths of upstream's internal type, where fields that all versions share are top-level
+//! fields.
 
 use super::members::at;
 use super::{defaults, internal_types, schema, selectable, set_condition, structural};
@@ -174,7 +175,8 @@ fn validate_group(group: &str, errors: &mut ErrorList) {
     }
 }
 
-/// Returns whether all versions have the same value of a field, which upstream then makes a top-level field.
+/// Returns whether all versions have the same value of a field, which upstream then makes a
+/// top-level field.
 pub(super) fn is_common(versions: &[Value], name: &str) -> bool {
     let mut all = versions.iter().map(|version| version.get(name));
     let first = all.next().flatten();
@@ -291,7 +293,8 @@ fn validate_selectable_fields(version: &Value, field: &str, errors: &mut ErrorLi
     errors.push(invalid(field, "", why));
 }
 
-/// Validates the fields that all versions share, at the top-level paths of upstream's internal type.
+/// Validates the fields that all versions share, at the top-level paths of upstream's internal
+/// type.
 fn validate_common(spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
     if let Some(first) = versions.first() {
@@ -334,8 +337,8 @@ fn members(versions: &[Value], version: &Value, parent: &str, errors: &mut Error
     }
 }
 
-/// Formats versions as upstream's messages show them: in its internal type, without the fields that all versions
-/// share.
+/// Formats versions as upstream's messages show them: in its internal type, without the fields that
+/// all versions share.
 fn internal_versions(versions: &[Value]) -> Value {
     let shown = versions.iter().map(|version| {
         let mut out = Map::new();
@@ -565,7 +568,8 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     }
 }
 
-/// Checks immutable fields: the group and plural always, the others once the definition is established.
+/// Checks immutable fields: the group and plural always, the others once the definition is
+/// established.
 fn immutable(new: &Object, old: &Object, errors: &mut ErrorList) {
     let is_established = super::has_condition(old, "Established");
     for (path, always) in [

@@ -46,7 +46,8 @@ fn allocated_devices(claim: &Object) -> HashSet<DeviceId<'_>> {
     claim.array_at(&["status", "allocation", "devices", "results"]).iter().map(device_id).collect()
 }
 
-/// Removes what drivers have said of devices that the claim has no longer: who deallocates them need not know it.
+/// Removes what drivers have said of devices that the claim has no longer: who deallocates them
+/// need not know it.
 pub(super) fn drop_deallocated(new: &mut Object, old: &Object) {
     let mut gone = allocated_devices(old);
     for device in allocated_devices(new) {
@@ -99,7 +100,8 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Validates `reservedFor`: a terminating claim gets no new consumers, and an unallocated one has none.
+/// Validates `reservedFor`: a terminating claim gets no new consumers, and an unallocated one has
+/// none.
 fn reserved(
     new: &Object,
     old: Option<&Object>,

@@ -226,8 +226,8 @@ fn device(at: &Field<'_, '_>, is_each: bool, errors: &mut ErrorList) {
     binding_conditions(at, errors);
 }
 
-/// Validates the name of an attribute or capacity: a C identifier with an optional domain. Errors have the path of
-/// the map.
+/// Validates the name of an attribute or capacity: a C identifier with an optional domain. Errors
+/// have the path of the map.
 fn attribute_name(path: &Path<'_>, name: &str, errors: &mut ErrorList) {
     let parts: Vec<&str> = name.split('/').collect();
     match parts.as_slice() {

@@ -14,8 +14,8 @@ const CHARACTER_BYTES_MAX: u64 = 4;
 /// Characters of the longest name in `metadata`.
 const NAME_CHARS_MAX: u64 = 253;
 
-/// The name of the type of `self` in error messages. kube-apiserver appends the nanoseconds of its clock, for each
-/// schema.
+/// The name of the type of `self` in error messages. kube-apiserver appends the nanoseconds of its
+/// clock, for each schema.
 const SELF_TYPE: &str = "selfType1";
 
 /// Declares the type of an object, with `kind` and the names in its metadata.
@@ -24,8 +24,8 @@ pub(super) fn root(schema: &Map) -> DeclType {
     found.map_or(DeclType::new(Shape::Dyn), |found| resource("self", found))
 }
 
-/// Declares the type of `self` in the rules of a schema. Also returns the bytes of JSON of its smallest value. `None`
-/// for a schema without a type.
+/// Declares the type of `self` in the rules of a schema. Also returns the bytes of JSON of its
+/// smallest value. `None` for a schema without a type.
 pub(super) fn own(schema: &Map, is_root: bool) -> Option<(DeclType, u64)> {
     let Typed { decl_type, json_bytes_min } = typed(schema, SELF_TYPE, 0)?;
     let decl_type = if is_root { resource(SELF_TYPE, decl_type) } else { decl_type };

@@ -1,5 +1,6 @@
-//! Validates `x-kubernetes-validations` in a definition: rules must compile, have the right type, and stay within the
-//! CEL cost limits by estimate (apiextensions `pkg/apis/apiextensions/validation`).
+//! Validates `x-kubernetes-validations` in a definition: rules must compile, have the right type,
+//! and stay within the CEL cost limits by estimate (apiextensions
+//! `pkg/apis/apiextensions/validation`).
 
 use super::{Budget, Tree, declare};
 use crate::definitions::{
@@ -19,8 +20,8 @@ use std::sync::Arc;
 const RULES: &str = "x-kubernetes-validations";
 /// Rules that are listed when the total cost exceeds the limit.
 const COSTLY_RULES_MAX: usize = 4;
-/// Validates the rules of a definition and inserts their errors among the other errors. Rules that `old` has may use
-/// every released CEL library.
+/// Validates the rules of a definition and inserts their errors among the other errors. Rules that
+/// `old` has may use every released CEL library.
 pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorList) {
     let is_sound = found.is_empty();
     let mut stored = HashSet::new();
@@ -56,8 +57,8 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorLi
     }
 }
 
-/// Returns the estimated costs of the rules of a definition, with their paths as in error messages, a schema after the
-/// other. Rules that do not compile have none.
+/// Returns the estimated costs of the rules of a definition, with their paths as in error messages,
+/// a schema after the other. Rules that do not compile have none.
 pub fn estimated_costs(definition: &Object) -> Vec<(String, u64)> {
     let stored = HashSet::new();
     let mut all = vec![];
@@ -140,8 +141,8 @@ fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
 struct Position<'p> {
     field: &'p str,
     is_root: bool,
-    /// How often its rules run for one object at most, by the sizes of the enclosing lists and maps; `None` when one
-    /// of these is unbounded.
+    /// How often its rules run for one object at most, by the sizes of the enclosing lists and
+    /// maps; `None` when one of these is unbounded.
     times: Option<u64>,
     /// The enclosing list whose items cannot be correlated with the old object.
     uncorrelatable_in: Option<&'p str>,
@@ -149,7 +150,8 @@ struct Position<'p> {
 
 struct Walk<'w> {
     stored: &'w HashSet<Str>,
-    /// The paths of invalid schemas and of the schemas around them. CEL errors there may only be a consequence.
+    /// The paths of invalid schemas and of the schemas around them. CEL errors there may only be a
+    /// consequence.
     invalid: HashSet<String>,
     /// The estimated cost of each rule, with its path.
     costs: Vec<(String, u64)>,

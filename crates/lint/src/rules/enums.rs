@@ -33,7 +33,8 @@ pub static DISCRIMINATOR: Rule = Rule {
     check: Check::Field(discriminator),
 };
 
-/// Words that are no names of programs, protocols or formats: in lower case, they are constants of the author.
+/// Words that are no names of programs, protocols or formats: in lower case, they are constants of
+/// the author.
 const PLAIN_WORDS: [&str; 64] = [
     "active",
     "all",

@@ -110,8 +110,8 @@ fn unknown_format(definition: &Definition<'_>, report: &mut Report) {
     }
 }
 
-/// Translates the path of an error, which is that of upstream's internal type, to a path in a file: fields that all
-/// versions share stand in the first of them.
+/// Translates the path of an error, which is that of upstream's internal type, to a path in a file:
+/// fields that all versions share stand in the first of them.
 pub fn path_in_file(field: &str) -> String {
     const FIRST: &str = "spec.versions[0]";
     for (internal, external) in [

@@ -212,7 +212,8 @@ impl Parser {
         }
     }
 
-    /// Parses values up to the closing parenthesis. A missing value beside a comma is the empty one.
+    /// Parses values up to the closing parenthesis. A missing value beside a comma is the empty
+    /// one.
     fn value_list(&mut self) -> Result<BTreeSet<String>, String> {
         let mut values = BTreeSet::new();
         loop {

@@ -1,5 +1,5 @@
-//! [`Wide`]: a label selector of many requirements or values, prepared so that matching an object takes time for each
-//! label of the object, not for each requirement.
+//! [`Wide`]: a label selector of many requirements or values, prepared so that matching an object
+//! takes time for each label of the object, not for each requirement.
 
 use super::{Operator, Requirement};
 use crate::Str;
@@ -140,7 +140,8 @@ mod tests {
         parse(text).expect("the test's selector is valid")
     }
 
-    /// Every combination of two requirements on labels, together with requirements that all objects meet.
+    /// Every combination of two requirements on labels, together with requirements that all objects
+    /// meet.
     #[test]
     fn a_wide_selector_matches_as_its_requirements_do() {
         let terms = [

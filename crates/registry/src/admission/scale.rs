@@ -9,7 +9,8 @@ use keelson_meta::{Failure, Object, Str};
 use keelson_resources::api_table::Source;
 
 impl Registry {
-    /// Runs mutating admission on the Scale of an updated object, which is in the version that writes use.
+    /// Runs mutating admission on the Scale of an updated object, which is in the version that
+    /// writes use.
     pub(crate) async fn admit_scale(
         &self,
         write: &Write<'_>,

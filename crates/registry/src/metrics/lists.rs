@@ -1,5 +1,5 @@
-//! Lists by resource: from the cache or from the store, how many objects were looked at and returned, and how long reads
-//! waited for the cache.
+//! Lists by resource: from the cache or from the store, how many objects were looked at and
+//! returned, and how long reads waited for the cache.
 
 use super::RESOURCES_MAX;
 use keelson_meta::GroupVersionResource;
@@ -72,7 +72,8 @@ pub struct Scan {
 }
 
 impl ListMetrics {
-    /// Counts a list from the cache; `index` names the index that was used, such as `f:spec.nodeName`, or is empty.
+    /// Counts a list from the cache; `index` names the index that was used, such as
+    /// `f:spec.nodeName`, or is empty.
     pub fn cached(&self, resource: &GroupVersionResource, index: &str, scan: Scan) {
         if let Some(series) = self.cached.get(&[&resource.group, index, &resource.resource]) {
             series.metrics.lists.increment();

@@ -1,5 +1,5 @@
-//! Durations of the store's transactions by resource. They have the names that etcd's have in kube-apiserver, whichever
-//! store there is.
+//! Durations of the store's transactions by resource. They have the names that etcd's have in
+//! kube-apiserver, whichever store there is.
 
 use super::RESOURCES_MAX;
 use keelson_meta::GroupVersionResource;

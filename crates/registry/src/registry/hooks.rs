@@ -81,9 +81,11 @@ pub struct ActionRow {
     pub action: Arc<dyn Action>,
 }
 
-/// Allocates shared resources (addresses, ports) to objects of a kind before they are stored, and releases them.
+/// Allocates shared resources (addresses, ports) to objects of a kind before they are stored, and
+/// releases them.
 pub trait Claims: Send + Sync {
-    /// Allocates what an object lacks and sets its fields. A dry run allocates nothing and returns no claim.
+    /// Allocates what an object lacks and sets its fields. A dry run allocates nothing and returns
+    /// no claim.
     fn claim<'a>(
         &'a self,
         registry: &'a Registry,
@@ -92,7 +94,8 @@ pub trait Claims: Send + Sync {
         dry_run: bool,
     ) -> BoxFuture<'a, Result<Option<Box<dyn Claim>>, Failure>>;
 
-    /// Returns the error that replaces the validation errors of an invalid object, if its allocation fails too.
+    /// Returns the error that replaces the validation errors of an invalid object, if its
+    /// allocation fails too.
     fn refused<'a>(
         &'a self,
         registry: &'a Registry,
@@ -107,7 +110,8 @@ pub trait Claims: Send + Sync {
 
 /// What was allocated for one write. Dropped before [`Claim::begin`], it releases everything.
 pub trait Claim: Send {
-    /// Marks that the store is about to be called: from here on a cancelled write may still succeed.
+    /// Marks that the store is about to be called: from here on a cancelled write may still
+    /// succeed.
     fn begin(&mut self);
 
     /// Ends the claim with the outcome of the write.
@@ -212,7 +216,8 @@ pub struct ActionResponse {
     pub warnings: Vec<Str>,
 }
 
-/// A request to a subresource, covered by its permit. The permit also covers everything that the action does.
+/// A request to a subresource, covered by its permit. The permit also covers everything that the
+/// action does.
 #[derive(Clone, Copy)]
 pub struct ActionRequest<'a> {
     /// The registry.
@@ -269,7 +274,8 @@ pub enum Located {
     There(Location),
     /// To a container on a simulated node: its log is told by [`SimulatedNodes::log`].
     Simulated(SimulatedContainer),
-    /// To ports of a pod on a simulated node, of which some are registered: [`SimulatedNodes::port`].
+    /// To ports of a pod on a simulated node, of which some are registered:
+    /// [`SimulatedNodes::port`].
     SimulatedPorts(Object),
 }
 
@@ -300,7 +306,8 @@ pub struct SimulatedContainer {
 pub trait SimulatedNodes: Send + Sync {
     /// Whether a node is simulated.
     fn has(&self, node: &Object) -> bool;
-    /// Returns what a container, or its previous run, is said to have logged. Fails as a kubelet does.
+    /// Returns what a container, or its previous run, is said to have logged. Fails as a kubelet
+    /// does.
     fn log(&self, pod: &Object, container: &str, previous: bool) -> Result<SimulatedLog, Failure>;
     /// Whether anything is registered for the ports of a pod.
     fn has_ports(&self, pod: &Object) -> bool;
@@ -344,7 +351,8 @@ pub enum FarSide {
         /// Whether it speaks v5 of the channel protocol and tunnels ports over WebSocket.
         takes_websockets: bool,
     },
-    /// Something that users name: it is shown no credentials and must have a global unicast address.
+    /// Something that users name: it is shown no credentials and must have a global unicast
+    /// address.
     Workload,
 }
 
@@ -360,7 +368,8 @@ impl Registry {
         known.find(|(of, name, _)| *of == group && *name == resource).map(|(.., found)| found)
     }
 
-    /// Returns the resource and subresource that creating `resource` stands for: `pods`, `binding` for `bindings`.
+    /// Returns the resource and subresource that creating `resource` stands for: `pods`, `binding`
+    /// for `bindings`.
     pub fn alias_of(&self, group: &str, resource: &str) -> Option<(&'static str, &'static str)> {
         let kinds = self.hooks.kinds.iter().filter(|(of, ..)| *of == group);
         let mut rows =
@@ -369,7 +378,8 @@ impl Registry {
         found.map(|(of, row)| (of, row.name))
     }
 
-    /// Whether a quota may apply to a write. Quotas never apply to the server's own writes, which it needs to start.
+    /// Whether a quota may apply to a write. Quotas never apply to the server's own writes, which
+    /// it needs to start.
     pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {
         let quotas = self.hooks.quotas.as_ref().filter(|_| write.permit.attributes().is_some());
         quotas.is_some_and(|quotas| quotas.may_apply(self, write))

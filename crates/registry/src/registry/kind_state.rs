@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub(crate) struct KindState {
     /// The hooks of a built-in kind.
     hooks: Option<Arc<KindHooks>>,
-    /// The conversion of a custom resource by a webhook; `None`: conversion only changes the apiVersion.
+    /// The conversion of a custom resource by a webhook; `None`: conversion only changes the
+    /// apiVersion.
     conversion: Option<Conversion>,
 }
 

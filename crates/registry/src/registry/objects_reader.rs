@@ -1,4 +1,5 @@
-//! The registry as authorizers and authenticators read it: objects, and the changes of some resources.
+//! The registry as authorizers and authenticators read it: objects, and the changes of some
+//! resources.
 
 use super::Registry;
 use keelson_auth::{BoxFuture, Change, Feed, GroupResource, Objects};
@@ -109,7 +110,8 @@ struct Followed {
     objects: Arc<Resource>,
     /// `None`: all objects must be listed again.
     cursor: Option<Cursor>,
-    /// The value of [`Resource::changes`] up to which all changes were taken; `None` after a failure.
+    /// The value of [`Resource::changes`] up to which all changes were taken; `None` after a
+    /// failure.
     taken_through: Option<u64>,
 }
 

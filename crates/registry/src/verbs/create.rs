@@ -32,8 +32,8 @@ const GENERATE_TRIES_MAX: usize = 8;
 const LABELS: &[&str] = &["metadata", "labels"];
 const TEMPLATE_LABELS: &[&str] = &["spec", "template", "metadata", "labels"];
 
-/// Refuses the resourceVersion of an object that a client creates. Upstream's store does it, so other
-/// faults come first; an update that creates the object may have one.
+/// Refuses the resourceVersion of an object that a client creates. Upstream's store does it, so
+/// other faults come first; an update that creates the object may have one.
 fn check_no_revision(permit: &Permit, obj: &Object) -> Result<(), Failure> {
     let is_create = permit.attributes().is_some_and(|given| given.verb == "create");
     if is_create && obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0) {
@@ -276,7 +276,8 @@ impl Registry {
         }
     }
 
-    /// Stores an object if its name is free. With claims or quotas, a cancelled request does not stop it.
+    /// Stores an object if its name is free. With claims or quotas, a cancelled request does not
+    /// stop it.
     async fn store_new(
         &self,
         new: &Creation<'_>,
@@ -357,7 +358,8 @@ impl Registry {
     }
 }
 
-/// Sets the defaults of a custom resource again, as upstream does when it decodes what it has stored.
+/// Sets the defaults of a custom resource again, as upstream does when it decodes what it has
+/// stored.
 fn set_stored_defaults(target: &Target, obj: &mut Object) -> Result<(), Overgrown> {
     match target.kind.source {
         Source::Custom => keelson_schema::default::fill(target.schema(), obj),
@@ -474,7 +476,8 @@ fn validate(mut errors: ErrorList, target: &Target, obj: &Object) -> Result<(), 
     if checks.contains(&Check::Metadata) && fits {
         return Ok(());
     }
-    // A kind that checks its metadata itself checks at least what all kinds check, except for names.
+    // A kind that checks its metadata itself checks at least what all kinds check, except for
+    // names.
     invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 

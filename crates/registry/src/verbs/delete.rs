@@ -45,8 +45,8 @@ enum Plan {
 struct Overtaken {
     /// The stored object, unless it was deleted.
     now: Option<Entry>,
-    /// The object that this try has marked for deletion without a grace period. When others delete it first, that
-    /// is a success.
+    /// The object that this try has marked for deletion without a grace period. When others delete
+    /// it first, that is a success.
     marked: Option<Object>,
 }
 
@@ -121,7 +121,8 @@ impl Registry {
         self.options.features.is_on(Feature::AllowUnsafeMalformedObjectDeletion)
     }
 
-    /// Refuses options that cannot be combined with `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    /// Refuses options that cannot be combined with
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
     fn check_ignore_read_error(&self, options: &DeleteOptions) -> Result<(), Failure> {
         if !options.ignore_read_error || !self.refuses_malformed_deletion() {
             return Ok(());
@@ -213,7 +214,8 @@ impl Registry {
         }
     }
 
-    /// Carries out the last step of a deletion. The inner error means that another write came first.
+    /// Carries out the last step of a deletion. The inner error means that another write came
+    /// first.
     async fn finish(
         &self,
         target: &Target,
@@ -262,8 +264,8 @@ impl Registry {
         }
     }
 
-    /// Deletes all objects that match, started in the order of their keys. Returns their state before the deletion.
-    /// Appends the warnings of each deletion to `warnings`.
+    /// Deletes all objects that match, started in the order of their keys. Returns their state
+    /// before the deletion. Appends the warnings of each deletion to `warnings`.
     pub async fn delete_collection(
         &self,
         permit: &Permit,
@@ -349,7 +351,8 @@ fn check_deletable(target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// Returns the warning of a client that does not set the propagation policy, for kinds whose default has surprised users.
+/// Returns the warning of a client that does not set the propagation policy, for kinds whose
+/// default has surprised users.
 pub fn default_propagation_warnings(target: &Target, options: &DeleteOptions) -> Vec<Str> {
     let warning = target.kind.strategy.deletion_warning.filter(|_| options.propagation.is_none());
     warning.map(Str::new_static).into_iter().collect()

@@ -51,7 +51,8 @@ pub struct Filter {
     pub prefix: String,
     labels: Selector,
     fields: FieldSelector,
-    /// Set when the selector uses fields of a custom resource, which records lack since they can change.
+    /// Set when the selector uses fields of a custom resource, which records lack since they can
+    /// change.
     computed: Option<Target>,
 }
 
@@ -159,7 +160,8 @@ impl Filter {
             Some((Term::Label(requirement.key().into()), value))
         });
         let field = self.fields.terms().iter().find_map(|term| {
-            // Name and namespace are in the key. A field with an empty value may be absent in the record.
+            // Name and namespace are in the key. A field with an empty value may be absent in the
+            // record.
             let is_other = !term.field.starts_with("metadata.") && !term.value.is_empty();
             let is_wanted = is_other && !term.negated && self.computed.is_none();
             is_wanted.then(|| (Term::Field(term.field.as_str().into()), term.value.as_str()))
@@ -193,8 +195,8 @@ impl Filter {
         self.scan(snapshot, snapshot.range(&self.prefix, start), limit).await
     }
 
-    /// Returns the page of the candidates that match. Yields between stretches of them, so that a scan of many objects
-    /// does not hold a thread.
+    /// Returns the page of the candidates that match. Yields between stretches of them, so that a
+    /// scan of many objects does not hold a thread.
     async fn scan<'a>(
         &self,
         snapshot: &Snapshot,
@@ -219,7 +221,8 @@ impl Filter {
         page
     }
 
-    /// Adds those of the next candidates that match, `stretch` of them at most. Returns whether there may be more.
+    /// Adds those of the next candidates that match, `stretch` of them at most. Returns whether
+    /// there may be more.
     fn scan_stretch<'a>(
         &self,
         candidates: &mut impl Iterator<Item = &'a Entry>,
@@ -248,7 +251,8 @@ impl Filter {
         false
     }
 
-    /// Allocates the vector of the items. Growing it while it is filled would use up to three times the memory.
+    /// Allocates the vector of the items. Growing it while it is filled would use up to three times
+    /// the memory.
     fn reserve(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
         let limit = limit.min(RESERVED_ITEMS_MAX);
         let count = if self.is_everything() { snapshot.len().min(limit) } else { 0 };
@@ -262,8 +266,8 @@ impl Filter {
     }
 }
 
-/// Returns the answer to a list whose objects could not be converted. Upstream reads a page without selectors from its
-/// store while the watch cache cannot be filled.
+/// Returns the answer to a list whose objects could not be converted. Upstream reads a page without
+/// selectors from its store while the watch cache cannot be filled.
 fn unconverted(target: &Target, options: &ListOptions, why: Failure) -> Failure {
     let has_selectors = !options.labels.is_everything() || !options.fields.is_everything();
     if options.limit > 0 && !has_selectors { why } else { list_failure(target.schema(), &why) }
@@ -331,8 +335,9 @@ impl Registry {
         Ok(List { items, revision, continue_token: token, remaining })
     }
 
-    /// Refuses a list of the latest state that would lack an object that cannot be read. Upstream checks such lists
-    /// against the store; lists of any state come from its watch cache, which does not have the object.
+    /// Refuses a list of the latest state that would lack an object that cannot be read. Upstream
+    /// checks such lists against the store; lists of any state come from its watch cache, which
+    /// does not have the object.
     fn check_complete(
         &self,
         target: &Target,

@@ -13,8 +13,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Counts an object, and returns whether the loop must yield now. `stretch`: objects between two looks at the
-    /// time.
+    /// Counts an object, and returns whether the loop must yield now. `stretch`: objects between
+    /// two looks at the time.
     #[inline]
     pub fn is_due(&mut self, stretch: usize) -> bool {
         self.objects += 1;

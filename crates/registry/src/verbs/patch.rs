@@ -127,7 +127,8 @@ impl ApplyConfiguration {
         Ok(ApplyConfiguration { config, bytes: body.len(), strict: vec![] })
     }
 
-    /// Applies the configuration to `live`, of the kind of the endpoint. Returns the object and its warnings.
+    /// Applies the configuration to `live`, of the kind of the endpoint. Returns the object and its
+    /// warnings.
     pub fn apply(
         self,
         target: &Target,

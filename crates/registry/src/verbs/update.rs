@@ -51,7 +51,8 @@ impl Registry {
         self.change(permit, target, subresource, &make, options).await
     }
 
-    /// Updates an object, or one subresource of it. `make` is called again when another write came first.
+    /// Updates an object, or one subresource of it. `make` is called again when another write came
+    /// first.
     pub async fn modify(
         &self,
         permit: &Permit,
@@ -88,8 +89,9 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Failure> {
         let update = Update { permit, target, subresource, options, conversions };
-        // The cache of this process nearly always has the newest object, and a successful write proves it. Any other
-        // result counts only after the store was asked for its newest revision.
+        // The cache of this process nearly always has the newest object, and a successful write
+        // proves it. Any other result counts only after the store was asked for its newest
+        // revision.
         self.wait_for_known_of(&target.kind).await?;
         // An object that cannot be read here may have been repaired by another server.
         let mut stored = self.entry(target).unwrap_or_default();
@@ -253,7 +255,8 @@ impl Registry {
         long_work::run(&permit.user().name, brief, whole).await?
     }
 
-    /// Stores a change that has claims or quotas. The write completes even when the request is cancelled.
+    /// Stores a change that has claims or quotas. The write completes even when the request is
+    /// cancelled.
     async fn store_multi_key(
         &self,
         update: &Update<'_>,
@@ -511,8 +514,9 @@ fn validate(
     invalid(target, new, errors)
 }
 
-/// Names the place in a message of the schema of a custom resource as upstream does for a status, which it validates by
-/// itself: `text in body`, not `status.text in body`. The field of the error stays whole.
+/// Names the place in a message of the schema of a custom resource as upstream does for a status,
+/// which it validates by itself: `text in body`, not `status.text in body`. The field of the error
+/// stays whole.
 fn named_within_status(mut error: FieldError) -> FieldError {
     if let Some(rest) = error.detail.strip_prefix("status")
         && let Some((place, _)) = rest.split_once(" in body ")
@@ -523,7 +527,8 @@ fn named_within_status(mut error: FieldError) -> FieldError {
     error
 }
 
-/// Whether the update removes the last finalizer of an object that is being deleted, so that it is deleted now.
+/// Whether the update removes the last finalizer of an object that is being deleted, so that it is
+/// deleted now.
 fn completes_deletion(strategy: &Strategy, new: &Object, old: &Object) -> bool {
     old.deletion_timestamp().is_some()
         && old.deletion_grace_period_seconds().unwrap_or(0) == 0

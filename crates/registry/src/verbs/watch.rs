@@ -32,7 +32,8 @@ pub struct WatchEvent {
     pub kind: EventKind,
     /// The object; for DELETED its last state that matched.
     pub entry: Entry,
-    /// The change, whose frame all watchers share; `None` for initial events and when filters cause the event.
+    /// The change, whose frame all watchers share; `None` for initial events and when filters cause
+    /// the event.
     pub change: Option<Arc<Change>>,
 }
 
@@ -64,8 +65,8 @@ struct Converting {
 
 /// Initial objects that are converted in one batch.
 const CONVERSION_BATCH_ITEMS: usize = 256;
-/// Bytes of converted events after which no further change is converted until they were taken. A webhook may make small
-/// objects large.
+/// Bytes of converted events after which no further change is converted until they were taken. A
+/// webhook may make small objects large.
 const READY_BYTES_MAX: usize = 1 << 20;
 
 /// Why a watch cannot continue.
@@ -108,8 +109,8 @@ impl From<Failure> for WatchRefusal {
 }
 
 impl Registry {
-    /// Waits for the state that a watch begins with. Returns the revision after which it sends changes; `None`: that
-    /// of the state.
+    /// Waits for the state that a watch begins with. Returns the revision after which it sends
+    /// changes; `None`: that of the state.
     async fn watch_start(
         &self,
         target: &Target,
@@ -194,12 +195,14 @@ impl Registry {
 }
 
 impl WatchSession {
-    /// Returns the newest revision of the store of what is watched of which all events can be taken.
+    /// Returns the newest revision of the store of what is watched of which all events can be
+    /// taken.
     pub fn applied(&self, registry: &Registry) -> Revision {
         registry.cache.revision_of(self.cursor.resource())
     }
 
-    /// Appends available events to `out` without waiting; none if there are none, or after much work until
+    /// Appends available events to `out` without waiting; none if there are none, or after much
+    /// work until
     /// [`WatchSession::changed`] was awaited. Initial events come first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if let Some(converting) = &mut self.converting {
@@ -225,7 +228,8 @@ impl WatchSession {
             if self.changes.is_empty() {
                 break;
             }
-            // A watch may start ahead of the newest revision. Changes up to there are not part of it.
+            // A watch may start ahead of the newest revision. Changes up to there are not part of
+            // it.
             for change in self.changes.drain(..).filter(|change| change.revision > self.began_at) {
                 self.is_paused |= self.pace.is_due(self.filter.stretch());
                 out.extend(event(&self.filter, change, None));
@@ -234,7 +238,8 @@ impl WatchSession {
         Ok(())
     }
 
-    /// Whether there may be more events although none was taken. [`WatchSession::changed`] lets other tasks run.
+    /// Whether there may be more events although none was taken. [`WatchSession::changed`] lets
+    /// other tasks run.
     pub fn is_paused(&self) -> bool {
         self.is_paused
     }
@@ -314,7 +319,8 @@ struct Converted {
     previous: Option<Entry>,
 }
 
-/// Returns the event that a change is to a watcher. `converted`: its objects after a webhook's conversion.
+/// Returns the event that a change is to a watcher. `converted`: its objects after a webhook's
+/// conversion.
 fn event(filter: &Filter, change: Arc<Change>, converted: Option<Converted>) -> Option<WatchEvent> {
     let (entry, previous) = match &converted {
         None => (&change.entry, change.previous.as_ref()),

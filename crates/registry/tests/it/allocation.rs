@@ -60,8 +60,8 @@ async fn an_ip_address_object_exists_until_its_service_is_deleted() {
     assert_eq!(create(&harness, "b", "", &spec).await.0, 201);
 }
 
-/// `--service-node-port-range`: ports are allocated from it, others are rejected, and allocations of a previous range
-/// are kept if they fit.
+/// `--service-node-port-range`: ports are allocated from it, others are rejected, and allocations
+/// of a previous range are kept if they fit.
 #[tokio::test]
 async fn node_ports_come_from_the_configured_range() {
     let store = Embedded::in_memory();
@@ -331,7 +331,8 @@ async fn a_leaked_node_port_is_released_after_several_repairs() {
     let spec =
         |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
     assert_eq!(create(&harness, "a", "", &spec(30_002)).await.0, 201);
-    // As another server may have left it: 30001 has no owner, and 30002 is not recorded as allocated.
+    // As another server may have left it: 30001 has no owner, and 30002 is not recorded as
+    // allocated.
     let range =
         r#"{"kind":"RangeAllocation","apiVersion":"v1","range":"30000-32767","data":"Ag=="}"#;
     put_range(&harness, range).await;

@@ -1,4 +1,5 @@
-//! A store that holds back or fails writes under one prefix, so that a test decides what happens before them.
+//! A store that holds back or fails writes under one prefix, so that a test decides what happens
+//! before them.
 
 use bytes::Bytes;
 use keelson_store::{

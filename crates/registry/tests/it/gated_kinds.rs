@@ -1,4 +1,5 @@
-//! Rules of the kinds and fields that need feature gates, as a kube-apiserver with these gates answers.
+//! Rules of the kinds and fields that need feature gates, as a kube-apiserver with these gates
+//! answers.
 
 use crate::harness::Harness;
 use crate::rules::Session;

@@ -101,7 +101,8 @@ impl Harness {
         self.registry.cache.wait_latest().await.expect("the cache follows the store");
     }
 
-    /// Parses a path such as `/api/v1/namespaces/a/pods/b/status`; `None` if no built-in kind is stored there.
+    /// Parses a path such as `/api/v1/namespaces/a/pods/b/status`; `None` if no built-in kind is
+    /// stored there.
     pub fn place(&self, path: &str) -> Option<Place> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, rest) = match parts.as_slice() {
@@ -127,7 +128,8 @@ impl Harness {
         Some(Place { target, sub: rest.get(1).copied().unwrap_or_default().to_owned() })
     }
 
-    /// Sends a request. Returns the status code and the body; `None` for requests that need an HTTP server.
+    /// Sends a request. Returns the status code and the body; `None` for requests that need an HTTP
+    /// server.
     pub async fn send(
         &self,
         method: &str,

@@ -158,8 +158,8 @@ impl Creates {
     }
 }
 
-/// Returns the 99th percentile of creates with many kinds in percent of that with few. Rounds of both alternate, so
-/// that other load affects both.
+/// Returns the 99th percentile of creates with many kinds in percent of that with few. Rounds of
+/// both alternate, so that other load affects both.
 async fn p99_in_hundredths(
     few: &mut Creates,
     many: &mut Creates,

@@ -120,7 +120,8 @@ async fn a_list_at_a_compacted_revision_is_410() {
     assert_eq!(token, ContinueToken { revision: None, start: "c\0".into() });
 }
 
-/// The cache undoes only a limited number of changes for a list; beyond that the list is read from the store.
+/// The cache undoes only a limited number of changes for a list; beyond that the list is read from
+/// the store.
 #[tokio::test]
 async fn a_paged_list_continues_despite_writes() {
     let harness = Harness::open().await;

@@ -3,7 +3,8 @@
 use crate::harness;
 use crate::rules::Session;
 
-/// Patches a subresource of the Pod `/api/v1/namespaces/n/pods/p` with JSON patches and checks the causes.
+/// Patches a subresource of the Pod `/api/v1/namespaces/n/pods/p` with JSON patches and checks the
+/// causes.
 async fn check_subresource(pod: &str, subresource: &str, cases: &[(&str, &[&str])]) {
     let session = Session::open().await;
     session.check("POST /api/v1/namespaces/n/pods", pod, 201, &[]).await;

@@ -1,5 +1,5 @@
-//! A loop over stored objects lets other tasks of its thread run, and a selector costs time for each object, not for
-//! each requirement.
+//! A loop over stored objects lets other tasks of its thread run, and a selector costs time for
+//! each object, not for each requirement.
 
 use crate::harness::Harness;
 use keelson_auth::Permit;

@@ -1,9 +1,10 @@
-//! The time of a request is at most linear in its body. Tested for every list and map of every built-in kind with
-//! many items, through decoding, defaulting, validation, admission, managedFields and encoding.
+//! The time of a request is at most linear in its body. Tested for every list and map of every
+//! built-in kind with many items, through decoding, defaulting, validation, admission,
+//! managedFields and encoding.
 //!
-//! Only a list whose work is above [`ITEM_MICROSECONDS`] an item is measured a second time, at an eighth
-//! of the length: work in proportion to pairs of items then takes 64 times as long, work in proportion to
-//! items 8 times.
+//! Only a list whose work is above [`ITEM_MICROSECONDS`] an item is measured a second time, at an
+//! eighth of the length: work in proportion to pairs of items then takes 64 times as long, work in
+//! proportion to items 8 times.
 
 use crate::harness::Harness;
 use keelson_meta::{Map, Value, value};
@@ -68,7 +69,8 @@ enum Items {
     Distinct,
 }
 
-/// Returns all lists and maps of a kind. Pod templates are omitted, because Pods have the same lists.
+/// Returns all lists and maps of a kind. Pod templates are omitted, because Pods have the same
+/// lists.
 fn places(schema: &Schema) -> Vec<Place> {
     let mut found = vec![];
     walk(schema, schema.root, &mut vec![], &mut vec![], &mut found);
@@ -181,7 +183,8 @@ fn is_scalar(shape: &Shape) -> bool {
     )
 }
 
-/// Returns a list or map of `count` items, or a struct whose lists and maps have `count` items together.
+/// Returns a list or map of `count` items, or a struct whose lists and maps have `count` items
+/// together.
 fn long(schema: &Schema, shape: &Shape, items: Items, count: usize) -> Value {
     match shape {
         Shape::List(list) => {

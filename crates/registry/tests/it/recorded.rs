@@ -1,5 +1,6 @@
-//! Compares responses to generated writes of every kind with those of a kube-apiserver 1.36 in `files/*.transcript`.
-//! `cargo xtask record` and `cargo xtask replay` send the same requests to running servers.
+//! Compares responses to generated writes of every kind with those of a kube-apiserver 1.36 in
+//! `files/*.transcript`. `cargo xtask record` and `cargo xtask replay` send the same requests to
+//! running servers.
 
 use crate::harness::Harness;
 use keelson_meta::status::quote;

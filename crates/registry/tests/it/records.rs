@@ -1,5 +1,5 @@
-//! Records of every kind with labels and selectable fields of every length and number: what is encoded
-//! can be read back.
+//! Records of every kind with labels and selectable fields of every length and number: what is
+//! encoded can be read back.
 
 use crate::harness::Harness;
 use keelson_meta::{Object, Value};

@@ -26,7 +26,8 @@ async fn send(harness: &Harness, method: &str, path: &str, body: &str) -> (u16, 
     harness.send(method, path, media, body.as_bytes()).await.expect("the harness knows the path")
 }
 
-/// Drops a write after `polls` polls, between which other tasks run. Returns whether it was complete.
+/// Drops a write after `polls` polls, between which other tasks run. Returns whether it was
+/// complete.
 async fn cut_off(write: impl Future, polls: usize) -> bool {
     let mut write = pin!(write);
     for _ in 0..polls {

@@ -1,5 +1,5 @@
-//! Rules of what controllers and kubelets write: statuses, and annotations of nodes. The messages are
-//! those of kube-apiserver 1.36.
+//! Rules of what controllers and kubelets write: statuses, and annotations of nodes. The messages
+//! are those of kube-apiserver 1.36.
 
 use crate::rules::Session;
 

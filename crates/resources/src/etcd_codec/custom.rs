@@ -1,6 +1,6 @@
-//! Custom resources in etcd: JSON with sorted members, in the storage version that the definition had
-//! at the time of the write. They are encoded and decoded without the definition, which may be loaded
-//! later; pruning, defaulting and conversion happen when the object is read
+//! Custom resources in etcd: JSON with sorted members, in the storage version that the definition
+//! had at the time of the write. They are encoded and decoded without the definition, which may be
+//! loaded later; pruning, defaulting and conversion happen when the object is read
 //! ([`Kind`](keelson_resources::Kind)).
 
 use super::EncodeError;

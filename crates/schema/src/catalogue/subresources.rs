@@ -66,8 +66,8 @@ impl SubresourceClass {
         matches!(self, SubresourceClass::Status | SubresourceClass::Part(_))
     }
 
-    /// Whether Namespace objects have the subresource. In a URL it follows a namespace's name, where
-    /// the resources in a namespace stand, too.
+    /// Whether Namespace objects have the subresource. In a URL it follows a namespace's name,
+    /// where the resources in a namespace stand, too.
     pub fn is_of_namespaces(self) -> bool {
         matches!(self, SubresourceClass::Status | SubresourceClass::Part(FINALIZE))
     }

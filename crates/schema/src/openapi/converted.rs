@@ -1,4 +1,5 @@
-//! OpenAPI 3.0 made of a whole v2 document, for servers that have no v3 (kube-openapi's `openapiconv`).
+//! OpenAPI 3.0 made of a whole v2 document, for servers that have no v3 (kube-openapi's
+//! `openapiconv`).
 
 use super::remote::DEPTH_MAX;
 use keelson_meta::{Map, Str, Value};

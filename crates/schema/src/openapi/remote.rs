@@ -1,4 +1,5 @@
-//! Parts of the v2 documents of other servers, which are merged into that of this server (kube-openapi's aggregator).
+//! Parts of the v2 documents of other servers, which are merged into that of this server
+//! (kube-openapi's aggregator).
 
 use keelson_meta::{Map, Str, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,8 +24,8 @@ pub struct RemoteSpec {
 }
 
 impl RemoteSpec {
-    /// Takes the paths of a group version out of a document, and what they refer to. What belongs to
-    /// others is left: a server describes only what it is asked for.
+    /// Takes the paths of a group version out of a document, and what they refer to. What belongs
+    /// to others is left: a server describes only what it is asked for.
     pub fn of(document: &Value, group: &str, version: &str) -> RemoteSpec {
         if document.depth() > DEPTH_MAX {
             return RemoteSpec::default();
@@ -105,8 +106,9 @@ fn rename(value: &mut Value, names: &HashMap<String, String>) {
     }
 }
 
-/// Merges the parts of other servers. `own` returns a member of a part of this server's document, if there is
-/// one. A type or parameter that differs from one of the same name gets another name: `Name_v2`.
+/// Merges the parts of other servers. `own` returns a member of a part of this server's document,
+/// if there is one. A type or parameter that differs from one of the same name gets another name:
+/// `Name_v2`.
 pub(super) fn merge(
     remote: &[&RemoteSpec],
     own: impl Fn(&'static str, &str) -> Option<Value>,

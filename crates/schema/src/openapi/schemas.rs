@@ -318,8 +318,8 @@ fn default(field: &Field, facts: MemberFacts) -> Option<Value> {
     }
 }
 
-/// Returns the zero value of an item of a list or map, if its schema says it: that of a Go type that
-/// has no schema of its own making.
+/// Returns the zero value of an item of a list or map, if its schema says it: that of a Go type
+/// that has no schema of its own making.
 fn zero_of_item(shape: &Shape) -> Option<Value> {
     match shape {
         Shape::String => Some(static_text("")),

@@ -207,8 +207,8 @@ mod tests {
     use super::*;
     use crate::json;
 
-    /// Each line was recorded from a kube-apiserver 1.36.3: a text, and whether a field of a custom resource
-    /// with that format accepts it.
+    /// Each line was recorded from a kube-apiserver 1.36.3: a text, and whether a field of a custom
+    /// resource with that format accepts it.
     #[test]
     fn formats_accept_what_a_kube_apiserver_accepts() {
         let mut count = 0;

@@ -224,8 +224,8 @@ fn null_is_kept_where_the_schema_is_nullable() {
     assert!(text.ends_with(kept), "{text}");
 }
 
-/// As a kube-apiserver 1.36.3: a null item or value whose schema has a default becomes that, and an integer in a
-/// field of type number stays one.
+/// As a kube-apiserver 1.36.3: a null item or value whose schema has a default becomes that, and an
+/// integer in a field of type number stays one.
 #[test]
 fn null_items_get_their_default_and_numbers_keep_their_digits() {
     let item = value!({"type": "object", "default": {"a": "b"},

@@ -128,7 +128,8 @@ impl StructBuilder {
         }
     }
 
-    /// Returns the shape of the items of a list. One that preserves unknown fields does so in its items.
+    /// Returns the shape of the items of a list. One that preserves unknown fields does so in its
+    /// items.
     fn item_shape(&mut self, list: &Node, items: &Node) -> Shape {
         if !list.preserve_unknown {
             return self.shape(items);

@@ -183,8 +183,8 @@ impl Node {
         self.validate_value(value.into(), old.map(ValueRef::from), path, errors)
     }
 
-    /// Validates a value; see [`Node::validate_if_changed`] for the result. The steps and counts are
-    /// those of upstream's validators.
+    /// Validates a value; see [`Node::validate_if_changed`] for the result. The steps and counts
+    /// are those of upstream's validators.
     pub(super) fn validate_value(
         &self,
         value: ValueRef<'_>,

@@ -37,8 +37,8 @@ impl CustomColumn {
 }
 
 impl CustomColumns {
-    /// Reads `additionalPrinterColumns`. As upstream, a path that cannot be parsed ends the columns. The
-    /// default is one column with the age.
+    /// Reads `additionalPrinterColumns`. As upstream, a path that cannot be parsed ends the
+    /// columns. The default is one column with the age.
     pub fn read(columns: &[Value]) -> CustomColumns {
         let age = value!({
             "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"
@@ -115,8 +115,8 @@ mod tests {
         CustomColumns::read(columns).cells(obj, now)
     }
 
-    /// Each line was recorded from a kube-apiserver 1.36.3: a column before one of the kind, and the cells
-    /// after the name. A path that cannot be parsed ends the columns.
+    /// Each line was recorded from a kube-apiserver 1.36.3: a column before one of the kind, and
+    /// the cells after the name. A path that cannot be parsed ends the columns.
     #[test]
     fn columns_show_what_a_kube_apiserver_shows() {
         let mut lines = include_str!("printer-columns.jsonl")

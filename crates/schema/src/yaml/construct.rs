@@ -26,8 +26,8 @@ const NODES_LARGE: usize = 4_000_000;
 /// much for each alias.
 const ALIASED_BYTES_MAX: usize = 3 << 20;
 
-/// Maximum number of duplicate keys that are reported, and of the bytes of their names; the key that
-/// exceeds it is the last. kube-apiserver reports all.
+/// Maximum number of duplicate keys that are reported, and of the bytes of their names; the key
+/// that exceeds it is the last. kube-apiserver reports all.
 const DUPLICATES_MAX: usize = 10_000;
 const DUPLICATES_BYTES_MAX: usize = 1 << 20;
 

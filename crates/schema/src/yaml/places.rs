@@ -18,8 +18,8 @@ pub struct Place {
     pub column: u32,
 }
 
-/// The places of the nodes of a document. Aliases are not expanded, so that this takes memory in proportion to the
-/// text.
+/// The places of the nodes of a document. Aliases are not expanded, so that this takes memory in
+/// proportion to the text.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     nodes: Vec<PlacedNode>,
@@ -50,7 +50,8 @@ pub struct Found {
     pub is_whole: bool,
 }
 
-/// Parses the first document of a text, like [`super::parse`], with the places of its members. JSON is read as YAML.
+/// Parses the first document of a text, like [`super::parse`], with the places of its members. JSON
+/// is read as YAML.
 pub fn parse_with_places(text: impl AsRef<[u8]>) -> Result<(ParsedYaml, Places), YamlError> {
     let bytes = text.as_ref();
     if bytes.len() > TEXT_BYTES_MAX {
@@ -94,9 +95,9 @@ impl Places {
         self.nodes.first().map_or(Place { line: 1, column: 1 }, |node| place(node.spot))
     }
 
-    /// Finds a field by its path as error messages have it: `spec.containers[0].image`, `data[tls.key]`,
-    /// `metadata.annotations[a.example.com/b]`. A list may also be followed by something else than an index; the
-    /// list is what is found then.
+    /// Finds a field by its path as error messages have it: `spec.containers[0].image`,
+    /// `data[tls.key]`, `metadata.annotations[a.example.com/b]`. A list may also be followed by
+    /// something else than an index; the list is what is found then.
     pub fn find(&self, path: &str) -> Found {
         let mut rest = path;
         let mut found = self.root();
@@ -134,8 +135,8 @@ impl Places {
         }
     }
 
-    /// Finds the member of a map with which a path begins: the one with the longest key, because keys may have dots.
-    /// `maps_left` is the number of merged maps that may still be looked into.
+    /// Finds the member of a map with which a path begins: the one with the longest key, because
+    /// keys may have dots. `maps_left` is the number of merged maps that may still be looked into.
     fn member<'p>(&self, mapping: usize, path: &'p str, maps_left: &mut usize) -> Option<Step<'p>> {
         let end = self.after(mapping);
         let mut best: Option<Step<'p>> = None;

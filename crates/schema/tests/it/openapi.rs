@@ -30,8 +30,9 @@ fn without_texts(value: &mut Value) {
     }
 }
 
-/// Removes the zero values of list items and map values, and the `allOf` that holds a reference beside one:
-/// the build that was recorded left them out. See `items_of_lists_and_maps_say_their_zero_value`.
+/// Removes the zero values of list items and map values, and the `allOf` that holds a reference
+/// beside one: the build that was recorded left them out. See
+/// `items_of_lists_and_maps_say_their_zero_value`.
 fn without_item_defaults(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -1,5 +1,5 @@
-//! The configuration: follows the FlowSchemas and PriorityLevelConfigurations of the store, and divides the
-//! seats by demand.
+//! The configuration: follows the FlowSchemas and PriorityLevelConfigurations of the store, and
+//! divides the seats by demand.
 
 use super::{Counts, Fairness, FlowOfLevel, LevelState, SharedLevel, Table, nanoseconds};
 use http::HeaderValue;
@@ -158,7 +158,8 @@ impl SharedLevel {
     }
 }
 
-/// Returns whether a level without an object has requests that must end. It keeps its nominal seats for them.
+/// Returns whether a level without an object has requests that must end. It keeps its nominal seats
+/// for them.
 fn outlives(level: &SharedLevel, specs: &[LevelSpec]) -> bool {
     if specs.iter().any(|spec| spec.name == level.name) {
         return false;

@@ -1,5 +1,6 @@
-//! `/debug/api_priority_and_fairness/`: levels, queues and waiting requests as tables, in kube-apiserver's
-//! form. Requests that are executed are counted in their levels, but not listed: nothing is kept of them.
+//! `/debug/api_priority_and_fairness/`: levels, queues and waiting requests as tables, in
+//! kube-apiserver's form. Requests that are executed are counted in their levels, but not listed:
+//! nothing is kept of them.
 
 use super::{Fairness, nanoseconds};
 use keelson_fairness::Nanoseconds;
@@ -138,8 +139,8 @@ fn duration(nanoseconds: Nanoseconds) -> String {
     GoDuration(i64::try_from(nanoseconds).unwrap_or(i64::MAX)).to_string()
 }
 
-/// Aligns the columns as Go's tabwriter does: each is as wide as its longest cell, which ends in a comma and
-/// a space.
+/// Aligns the columns as Go's tabwriter does: each is as wide as its longest cell, which ends in a
+/// comma and a space.
 fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     let count = rows.first().map_or(0, Vec::len);

@@ -1,5 +1,5 @@
-//! Metrics of priority and fairness: those of each FlowSchema are counted as requests pass, those of levels
-//! are read when they are scraped.
+//! Metrics of priority and fairness: those of each FlowSchema are counted as requests pass, those
+//! of levels are read when they are scraped.
 
 use super::{Fairness, FlowOfLevel, LevelState};
 use keelson_fairness::Work;

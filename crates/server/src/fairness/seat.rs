@@ -16,8 +16,8 @@ pub(crate) struct FairSeat {
     is_watch: bool,
 }
 
-/// The seat of a watch, which it returns when its initial events are out. The watch and the context of
-/// its request share it.
+/// The seat of a watch, which it returns when its initial events are out. The watch and the context
+/// of its request share it.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchSeat(Arc<Mutex<Option<FairSeat>>>);
 

@@ -1,5 +1,5 @@
-//! How much work a request is: the bytes of a list, which are counted before it is encoded, and the watchers
-//! of a change.
+//! How much work a request is: the bytes of a list, which are counted before it is encoded, and the
+//! watchers of a change.
 
 use super::FlowOfLevel;
 use crate::query::Query;

@@ -8,7 +8,8 @@ use std::time::Duration;
 /// The values of the label `result`, for authentication and authorization.
 const AUTHENTICATION: [&str; 3] = ["success", "failure", "error"];
 const AUTHORIZATION: [&str; 3] = ["allowed", "no-opinion", "error"];
-/// The values of the label `username`; the last two are for email addresses and for all other users.
+/// The values of the label `username`; the last two are for email addresses and for all other
+/// users.
 const USERS: [&str; 7] = [
     "admin",
     "client",
@@ -40,7 +41,8 @@ impl Access {
         }
     }
 
-    /// Counts an authentication. A failure without credentials counts as `failure`, with credentials as `error`.
+    /// Counts an authentication. A failure without credentials counts as `failure`, with
+    /// credentials as `error`.
     pub fn authenticated(
         &self,
         result: &Result<User, Failure>,

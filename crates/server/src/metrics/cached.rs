@@ -61,7 +61,8 @@ pub(super) fn write(registry: &Registry, out: &mut Exposition) {
     }
 }
 
-/// Writes the number of objects by resource: with group and resource, and by the full name of the resource.
+/// Writes the number of objects by resource: with group and resource, and by the full name of the
+/// resource.
 fn write_objects(rows: &[Row<'_>], out: &mut Exposition) {
     let mut text = out.family(&RESOURCE_OBJECTS);
     for row in rows {

@@ -1,4 +1,5 @@
-//! Durations of the steps before the verb (kube-apiserver's filters, apiserver `endpoints/filterlatency`).
+//! Durations of the steps before the verb (kube-apiserver's filters, apiserver
+//! `endpoints/filterlatency`).
 
 use keelson_metrics::{Bounds, Description, Exposition, Histogram};
 use std::time::Duration;

@@ -70,7 +70,8 @@ fn boot_seconds() -> Option<f64> {
     line.trim().parse().ok()
 }
 
-/// Returns the bytes that all devices received and sent, from `/proc/net/dev`; `None` if it has none.
+/// Returns the bytes that all devices received and sent, from `/proc/net/dev`; `None` if it has
+/// none.
 fn network_bytes(devices: &str) -> Option<(f64, f64)> {
     let bytes = devices.lines().filter_map(|line| {
         let (_, fields) = line.split_once(':')?;

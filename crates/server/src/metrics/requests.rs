@@ -39,7 +39,8 @@ struct RequestMetrics {
     running: Gauge,
 }
 
-/// The labels of `apiserver_request_total` that differ between requests of one verb for one resource.
+/// The labels of `apiserver_request_total` that differ between requests of one verb for one
+/// resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ResultLabels {
     code: u16,

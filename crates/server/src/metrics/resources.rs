@@ -1,5 +1,5 @@
-//! Facts about requests by resource, besides their counts and durations: sizes of bodies, deprecated versions, requests
-//! that the server ended early, durations of lists by watch.
+//! Facts about requests by resource, besides their counts and durations: sizes of bodies,
+//! deprecated versions, requests that the server ended early, durations of lists by watch.
 
 use super::RequestLabels;
 use crate::request_info::Verb;
@@ -123,8 +123,8 @@ impl Resources {
     }
 }
 
-/// Returns the release that a warning about a deprecated version names as that of its removal, such as `1.38`; empty if
-/// it names none.
+/// Returns the release that a warning about a deprecated version names as that of its removal, such
+/// as `1.38`; empty if it names none.
 fn removal(warning: &str) -> &str {
     let rest = warning.split_once("unavailable in v").map_or("", |(_, rest)| rest);
     rest.split_once('+').map_or("", |(release, _)| release)

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// Returns the error of a review with a selector in its resource attributes: the evaluation error or the message.
+/// Returns the error of a review with a selector in its resource attributes: the evaluation error
+/// or the message.
 fn error_of(client: &Client, name: &str, selector: &Value) -> String {
     let attributes = json!({"verb": "list", "resource": "pods", name: selector});
     let review = json!({"spec": {"user": "u", "resourceAttributes": attributes}});

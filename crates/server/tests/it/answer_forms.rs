@@ -1,5 +1,5 @@
-//! The forms of answers: media types, tables and metadata, indented text, warnings, of resources, reviews, discovery
-//! and other paths, compared with a kube-apiserver (`recorded.rs`).
+//! The forms of answers: media types, tables and metadata, indented text, warnings, of resources,
+//! reviews, discovery and other paths, compared with a kube-apiserver (`recorded.rs`).
 
 use crate::recorded::{self, Recorded, without_generated};
 use keelson_testkit::api::Response;
@@ -34,8 +34,8 @@ const ACCEPTS: [&str; 22] = [
     "application/json;q=0.5,application/yaml;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io",
 ];
 
-/// Returns what a response looks like: code, media type, warnings, whether it is indented, and an error in full, or
-/// what an object is made of.
+/// Returns what a response looks like: code, media type, warnings, whether it is indented, and an
+/// error in full, or what an object is made of.
 fn form(response: &Response) -> String {
     let text = String::from_utf8_lossy(&response.bytes);
     let layout = match response.bytes.first() {
@@ -186,8 +186,8 @@ fn parameters_and_user_agents_choose_indented_text() {
     api.end("answer_indents.txt", &lines);
 }
 
-/// Returns the items of a list, or the rows of a table, in the order of their texts: component statuses come in any
-/// order. What is said of the components but the store depends on the machine.
+/// Returns the items of a list, or the rows of a table, in the order of their texts: component
+/// statuses come in any order. What is said of the components but the store depends on the machine.
 fn components(body: &Value) -> Value {
     let list = if body["kind"] == "Table" { &body["rows"] } else { &body["items"] };
     let mut all = list.as_array().cloned().unwrap_or_default();

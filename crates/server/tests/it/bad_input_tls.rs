@@ -108,8 +108,8 @@ fn a_certificate_of_an_unknown_authority_gets_401_after_the_handshake() {
     server.stop();
 }
 
-/// Opens a TLS connection for an ALPN protocol and sends `bytes`. In this version of TLS the client has received
-/// the server's last handshake message when it sends them.
+/// Opens a TLS connection for an ALPN protocol and sends `bytes`. In this version of TLS the client
+/// has received the server's last handshake message when it sends them.
 fn connected(server: &Server, protocol: &str, bytes: &[u8]) -> impl Read + use<> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)

@@ -1,5 +1,5 @@
-//! Connections that violate HTTP, stall or are closed early: each gets the response of Go's server or is
-//! closed; the server continues, keeps no resources, and stops at once on request.
+//! Connections that violate HTTP, stall or are closed early: each gets the response of Go's server
+//! or is closed; the server continues, keeps no resources, and stops at once on request.
 
 use crate::world::{Client, Options, POLL_TIMEOUT, Server};
 use keelson_server::Limits;

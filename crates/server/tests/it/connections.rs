@@ -1,4 +1,5 @@
-//! Connection limits: which connections are accepted, which are closed, and how much memory they may use.
+//! Connection limits: which connections are accepted, which are closed, and how much memory they
+//! may use.
 
 use crate::frames::{
     CONTINUATION, DATA, END_HEADERS, Frames, GOAWAY, HEADERS, RESET, SETTINGS, WINDOW_UPDATE,
@@ -248,7 +249,8 @@ fn total_memory_of_anonymous_request_heads_is_bounded() {
             let _ = send.send(end.is_err() || end.is_ok_and(|bytes| bytes == 0));
         });
     }
-    // The limit has room for one of the heads. Each of the others is closed when it is read that far.
+    // The limit has room for one of the heads. Each of the others is closed when it is read that
+    // far.
     for _ in 0..2 {
         assert_eq!(ended.recv_timeout(POLL_TIMEOUT), Ok(true));
     }

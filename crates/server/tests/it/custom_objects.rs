@@ -1,6 +1,6 @@
-//! Custom resources and their definitions in the corners: objects that were there before a schema became stricter, no
-//! replicas, groups that need an approval, definitions that are being deleted; compared with a kube-apiserver
-//! (`recorded.rs`).
+//! Custom resources and their definitions in the corners: objects that were there before a schema
+//! became stricter, no replicas, groups that need an approval, definitions that are being deleted;
+//! compared with a kube-apiserver (`recorded.rs`).
 
 use crate::recorded::{self, Recorded, outcome};
 use crate::world::POLL_TIMEOUT;

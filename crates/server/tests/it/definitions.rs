@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions: their creation, and validation, patches, printing and deletion of their
-//! objects.
+//! CustomResourceDefinitions: their creation, and validation, patches, printing and deletion of
+//! their objects.
 
 use crate::world::{Client, Server, without_accounts};
 use keelson_testkit::api::Response;
@@ -424,8 +424,8 @@ fn unrecognized_formats_cause_one_warning() {
     check(json!({"x-kubernetes-int-or-string": true, "format": "date-time"}), None);
 }
 
-/// As in kube-apiserver 1.36: a value that cannot be decoded is an error of the patch; then the name is
-/// checked before the type.
+/// As in kube-apiserver 1.36: a value that cannot be decoded is an error of the patch; then the
+/// name is checked before the type.
 #[test]
 fn patch_type_errors_have_the_order_of_kube_apiserver() {
     let server = serving();

@@ -1,5 +1,5 @@
-//! Discovery compared with that of a kube-apiserver 1.36, with default versions and with all versions. The
-//! aggregated documents are compared whole, the legacy ones are derived from them.
+//! Discovery compared with that of a kube-apiserver 1.36, with default versions and with all
+//! versions. The aggregated documents are compared whole, the legacy ones are derived from them.
 
 use crate::world::{Client, Options, Server};
 use keelson_testkit::prerequisites::reference_data;
@@ -167,7 +167,8 @@ fn discovery_of_all_apis_matches_upstream() {
     check("discovery-aggregated-all.json", true);
 }
 
-/// The kind of a custom resource has its group and version, where that of a built-in one leaves them out.
+/// The kind of a custom resource has its group and version, where that of a built-in one leaves
+/// them out.
 #[test]
 fn custom_resources_say_group_and_version_of_their_kind() {
     let server = Server::start_plain(Options::default());

@@ -33,7 +33,8 @@ fn version(obj: &Value) -> (String, String) {
     (of("resourceVersion"), of("generation"))
 }
 
-/// An empty or null map or list of the metadata is an absent one, whatever kind is updated or patched.
+/// An empty or null map or list of the metadata is an absent one, whatever kind is updated or
+/// patched.
 #[test]
 fn empty_metadata_changes_no_kind() {
     let server = Server::start_plain(without_accounts());

@@ -218,7 +218,8 @@ fn a_user_with_few_requests_is_not_drowned_out_by_one_with_many() {
     let mouse = std::thread::scope(|scope| {
         let mouse = scope.spawn(|| get_as(&client, "mouse", "/version").status);
         wait_for(&client, 21, 1);
-        // The next seat is the mouse's, and an elephant, whose body never comes, has the one after it.
+        // The next seat is the mouse's, and an elephant, whose body never comes, has the one after
+        // it.
         assert!(end(first).starts_with("HTTP/1.1 201"));
         mouse.join().expect("an answer")
     });

@@ -1,4 +1,5 @@
-//! Constrained impersonation over HTTP: each mode requires its own permissions, for the request and for the user.
+//! Constrained impersonation over HTTP: each mode requires its own permissions, for the request and
+//! for the user.
 
 use crate::world::{Client, Server, without_accounts};
 use serde_json::{Value, json};
@@ -16,7 +17,8 @@ fn grant(client: &Client, rules: &[(&str, &str, &[&str])]) {
     assert!(matches!(status, 200 | 201), "{status}");
 }
 
-/// Sends alice's request with these headers. Checks name and groups of the impersonated user, or the error message.
+/// Sends alice's request with these headers. Checks name and groups of the impersonated user, or
+/// the error message.
 fn check(client: &Client, headers: &[&str], want: &str) {
     let headers: String =
         headers.iter().map(|header| format!("Impersonate-{header}\r\n")).collect();

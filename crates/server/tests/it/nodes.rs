@@ -1,4 +1,5 @@
-//! The node authorizer and NodeRestriction: nodes read objects of their Pods and change their own objects.
+//! The node authorizer and NodeRestriction: nodes read objects of their Pods and change their own
+//! objects.
 
 use crate::world::{Client, Response, Server, without_accounts};
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
-//! The options of requests: every field of every kind of options with empty, wrong and repeated values, in the query
-//! and the body of each verb that reads them, compared with a kube-apiserver (`recorded.rs`).
+//! The options of requests: every field of every kind of options with empty, wrong and repeated
+//! values, in the query and the body of each verb that reads them, compared with a kube-apiserver
+//! (`recorded.rs`).
 
 use crate::recorded::{self, Recorded, outcome};
 use keelson_meta::GroupVersionKind;
@@ -210,7 +211,8 @@ fn start() -> Recorded {
     api
 }
 
-/// Creates the object of a path, sends the request, and returns a line with its outcome and what became of the object.
+/// Creates the object of a path, sends the request, and returns a line with its outcome and what
+/// became of the object.
 fn one(api: &Recorded, object: (&str, &Value), request: (&str, &str, &str, &str)) -> String {
     let (path, body) = object;
     let (collection, _) = path.rsplit_once('/').expect("a path of an object");

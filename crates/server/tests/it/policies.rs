@@ -1,5 +1,5 @@
-//! Admission policies in CEL, over HTTP. The expected responses are those of a kube-apiserver 1.36; thousands of
-//! generated ones are compared by `crates/testkit/compare/policies.py`.
+//! Admission policies in CEL, over HTTP. The expected responses are those of a kube-apiserver 1.36;
+//! thousands of generated ones are compared by `crates/testkit/compare/policies.py`.
 
 use crate::world::{Client, Response, Server, without_accounts};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! The uid and resourceVersion that a client sends to subresources, compared with a kube-apiserver (`recorded.rs`).
+//! The uid and resourceVersion that a client sends to subresources, compared with a kube-apiserver
+//! (`recorded.rs`).
 
 use crate::recorded::{self, Recorded, outcome};
 use serde_json::{Value, json};
@@ -47,7 +48,8 @@ fn changed(api: &Recorded, path: &str, metadata: &Value) -> Value {
     object
 }
 
-/// Sends some metadata to each subresource, in a dry run and without. Returns a line for each request.
+/// Sends some metadata to each subresource, in a dry run and without. Returns a line for each
+/// request.
 fn lines_of(api: &Recorded, metadata: &Value) -> Vec<String> {
     let mut lines = vec![];
     let mut send = |method: &str, path: &str, media: &str, body: &Value| {

@@ -1,5 +1,6 @@
-//! Requests at the corners of the API, compared with a kube-apiserver (`recorded.rs`): what a deletion answers with, empty
-//! lists of metadata, options in odd forms, numbers, nulls and kinds in bodies. Found by `testkit/compare/requests.py`.
+//! Requests at the corners of the API, compared with a kube-apiserver (`recorded.rs`): what a
+//! deletion answers with, empty lists of metadata, options in odd forms, numbers, nulls and kinds
+//! in bodies. Found by `testkit/compare/requests.py`.
 
 use crate::recorded::{self, Recorded, outcome};
 use keelson_testkit::api::Response;
@@ -13,7 +14,8 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// Method, path, Content-Type, Accept, body. `N` stands for the namespace, `W` for the collection of widgets.
+/// Method, path, Content-Type, Accept, body. `N` stands for the namespace, `W` for the collection
+/// of widgets.
 type Case = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// The path of the members of an answer that are compared beside its outcome.
@@ -263,8 +265,8 @@ const BODIES: [Case; 31] = [
     ),
 ];
 
-/// Returns the outcome, the warnings and the members of an answer that are compared. A resourceVersion is compared with
-/// that of the answer before.
+/// Returns the outcome, the warnings and the members of an answer that are compared. A
+/// resourceVersion is compared with that of the answer before.
 fn shown(response: &Response, before: &mut String) -> String {
     let mut text = without_documents(outcome(response));
     for warning in &response.warnings {

@@ -1,5 +1,6 @@
 //! The requirements of the API. The comment of a test lists the requirements that it
-//! proves, in the form `Proves: R-RV-01, R-RV-02.`; docs/requirements.md is generated from these lines.
+//! proves, in the form `Proves: R-RV-01, R-RV-02.`; docs/requirements.md is generated from these
+//! lines.
 
 mod allocation;
 mod chunks;

@@ -1,5 +1,5 @@
-//! Resources that are added, changed and removed while the server runs, with only the producer interface of
-//! the API table.
+//! Resources that are added, changed and removed while the server runs, with only the producer
+//! interface of the API table.
 
 use crate::world::{Client, Server, without_accounts};
 use keelson_meta::{Feature, GroupVersionKind, Str};

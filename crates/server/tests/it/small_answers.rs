@@ -1,4 +1,5 @@
-//! Small answers that clients rely on: unusual selectors, media types and paths, the version, ports.
+//! Small answers that clients rely on: unusual selectors, media types and paths, the version,
+//! ports.
 
 use crate::world::{Client, Server, without_accounts};
 use serde_json::{Value, json};

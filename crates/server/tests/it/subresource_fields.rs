@@ -1,5 +1,5 @@
-//! What each subresource keeps of the metadata, spec and status that a client sends, for every kind, field and verb,
-//! compared with a kube-apiserver (`recorded.rs`).
+//! What each subresource keeps of the metadata, spec and status that a client sends, for every
+//! kind, field and verb, compared with a kube-apiserver (`recorded.rs`).
 
 use crate::minimal::{collection, minimal, name, stored_resources};
 use crate::recorded::{self, Recorded, outcome};
@@ -164,8 +164,8 @@ const CONDITIONED: [&str; 3] = ["apiservices", "customresourcedefinitions", "flo
 /// How deep values are generated.
 const DEPTH_MAX: usize = 4;
 
-/// Returns a value of a field's type that differs from the one before where its type allows it: the required members
-/// of structs, or their first, lists and maps of one item.
+/// Returns a value of a field's type that differs from the one before where its type allows it: the
+/// required members of structs, or their first, lists and maps of one item.
 fn sample(types: &Types, field: &Field, had: &Value, depth: usize) -> Value {
     if !field.enumeration.is_empty() && matches!(field.shape, Shape::String) {
         let mut others = field.enumeration.iter().filter(|value| had != value.as_str());
@@ -221,7 +221,8 @@ fn places<'s>(schema: &'s Schema, object: &Value) -> Vec<(Place<'s>, Value)> {
     places
 }
 
-/// Sets each field of `places` by each verb. Returns a line for each field, with equal fates joined.
+/// Sets each field of `places` by each verb. Returns a line for each field, with equal fates
+/// joined.
 fn fates_of(api: &Recorded, target: &Target, places: &[(Place, Value)]) -> Vec<String> {
     let mut lines = vec![];
     for (place, value) in places {
@@ -240,7 +241,8 @@ fn fates_of(api: &Recorded, target: &Target, places: &[(Place, Value)]) -> Vec<S
     lines
 }
 
-/// Returns the lines of the subresources of a resource, and of the statuses that are written without them.
+/// Returns the lines of the subresources of a resource, and of the statuses that are written
+/// without them.
 fn fates_of_resource(api: &Recorded, resource: &Resource) -> Vec<String> {
     let catalogue = Catalogue::shared();
     let path = format!("{}/{}", collection(resource), name(&resource.name));

@@ -1,9 +1,9 @@
 //! Admission webhooks over HTTP: scripted webhooks, compared with kube-apiserver's responses.
 //!
-//! The responses in `files/webhooks.txt` and `files/webhook_cases.txt` were recorded from a kube-apiserver
-//! 1.36 (`--disable-admission-plugins=ServiceAccount`, and the token `admintoken` of an administrator
-//! `admin` with the uid `admin-uid` in `system:masters`) by these tests themselves, with its URL in
-//! `KEELSON_WEBHOOKS_RECORD`.
+//! The responses in `files/webhooks.txt` and `files/webhook_cases.txt` were recorded from a
+//! kube-apiserver 1.36 (`--disable-admission-plugins=ServiceAccount`, and the token `admintoken` of
+//! an administrator `admin` with the uid `admin-uid` in `system:masters`) by these tests
+//! themselves, with its URL in `KEELSON_WEBHOOKS_RECORD`.
 
 mod api;
 mod cases;
@@ -71,9 +71,9 @@ fn webhook_requests_and_results_match_kube_apiserver() {
 /// Number of generated cases.
 const GENERATED: u64 = 1_000;
 
-/// Requests to the webhooks are recorded as a checksum; all of them would be megabytes. `KEELSON_WEBHOOKS_CASE`
-/// prints all of one case. `KEELSON_WEBHOOKS_FIRST` generates other cases, from that number on, for which there is no
-/// recording until one is made with the same number.
+/// Requests to the webhooks are recorded as a checksum; all of them would be megabytes.
+/// `KEELSON_WEBHOOKS_CASE` prints all of one case. `KEELSON_WEBHOOKS_FIRST` generates other cases,
+/// from that number on, for which there is no recording until one is made with the same number.
 #[test]
 fn generated_webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = api();
@@ -99,8 +99,9 @@ fn generated_webhook_requests_and_results_match_kube_apiserver() {
     }
 }
 
-/// If several validating webhooks reject, kube-apiserver returns the first response that arrives, Keelson the
-/// first in order, so only the received requests are compared. The same holds for the order of warnings.
+/// If several validating webhooks reject, kube-apiserver returns the first response that arrives,
+/// Keelson the first in order, so only the received requests are compared. The same holds for the
+/// order of warnings.
 fn without_race(mut seen: Value) -> Value {
     let warns = hex("warnings");
     let validating = |warn: bool| {
@@ -140,7 +141,8 @@ fn stamp() -> u64 {
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Starts a server with one webhook for ConfigMaps and things. Returns the result of creating a ConfigMap.
+/// Starts a server with one webhook for ConfigMaps and things. Returns the result of creating a
+/// ConfigMap.
 fn with_webhook(sort: &str, config: &Value) -> (Server, String, u16) {
     webhook_in(without_accounts(), sort, config)
 }

@@ -1,5 +1,5 @@
-//! A server for tests over a registry of its own: no files, no flags, and no control loops but those
-//! that every kube-apiserver runs.
+//! A server for tests over a registry of its own: no files, no flags, and no control loops but
+//! those that every kube-apiserver runs.
 
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Chain, dynamic_plug_ins};

@@ -19,8 +19,8 @@ async fn etcd() -> Option<EtcdProcess> {
     prerequisites::etcd(EtcdProcess::start(&peer_or_installed("etcd")).await)
 }
 
-/// A store whose keys lie in a folder of their own, where nobody else writes: a watch is behind only
-/// while an event is under way.
+/// A store whose keys lie in a folder of their own, where nobody else writes: a watch is behind
+/// only while an event is under way.
 async fn open(etcd: &EtcdProcess, folder: &str) -> Arc<EtcdStore> {
     open_impatient(etcd, folder, Duration::from_secs(60)).await
 }

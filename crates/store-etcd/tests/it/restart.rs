@@ -67,7 +67,8 @@ async fn lost_members_and_leaders_lose_no_write_and_double_no_event() {
     check(members).await;
 }
 
-/// Kills one member after the other, among them the leader, while writers write and a watch watches.
+/// Kills one member after the other, among them the leader, while writers write and a watch
+/// watches.
 async fn check(mut members: Vec<EtcdProcess>) {
     let urls = members.iter().map(EtcdProcess::url).collect();
     let options =

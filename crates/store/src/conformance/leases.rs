@@ -24,8 +24,8 @@ async fn live(store: &dyn Store, key: &str) -> Option<KeyValue> {
     store.get(key.as_bytes()).await.expect("get")
 }
 
-/// Checks that a store deletes expired keys, at revisions of their own, and no others. `pass` lets some time
-/// pass, calls [`Store::expire`], and returns the current time.
+/// Checks that a store deletes expired keys, at revisions of their own, and no others. `pass` lets
+/// some time pass, calls [`Store::expire`], and returns the current time.
 pub async fn leases(store: &dyn Store, mut pass: impl AsyncFnMut() -> Timestamp) {
     let now = pass().await;
     let first = ["short", "renewed", "freed", "deleted", "made-anew"];

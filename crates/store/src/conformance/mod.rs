@@ -1,7 +1,8 @@
 //! The conformance suite for implementations of [`Store`], and a random comparison with a model.
 //!
-//! A backend's tests run every case on a store without keys. Its revision may have any value, so the suite can
-//! also run on a shared cluster under a separate prefix, as long as nothing else writes to it.
+//! A backend's tests run every case on a store without keys. Its revision may have any value, so
+//! the suite can also run on a shared cluster under a separate prefix, as long as nothing else
+//! writes to it.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! An in-memory disk below redb that can fail, and whose power can be cut: any subset of the sectors written
-//! since the last sync may then be on the disk.
+//! An in-memory disk below redb that can fail, and whose power can be cut: any subset of the
+//! sectors written since the last sync may then be on the disk.
 //!
 //! It has the file in use and a new file. A rename may also be lost before a sync.
 
@@ -84,8 +84,8 @@ pub struct PowerDisk {
 struct PowerFile {
     disk: PowerDisk,
     number: usize,
-    /// Whether a write or a sync has failed on this handle. It refuses further writes, because on a real
-    /// disk the next sync could wrongly succeed.
+    /// Whether a write or a sync has failed on this handle. It refuses further writes, because on a
+    /// real disk the next sync could wrongly succeed.
     has_failed: AtomicBool,
 }
 

@@ -1,4 +1,5 @@
-//! A seeded random walk: runs the same steps on a store and on the [`Model`], and compares the results.
+//! A seeded random walk: runs the same steps on a store and on the [`Model`], and compares the
+//! results.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Checksums of stored data: CRC-32 (IEEE 802.3), which detects every flipped bit and every burst of up
-//! to 32 bits.
+//! Checksums of stored data: CRC-32 (IEEE 802.3), which detects every flipped bit and every burst
+//! of up to 32 bits.
 //!
 //! Each covers the id of its record, so that swapped records are detected too.
 

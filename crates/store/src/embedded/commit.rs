@@ -32,8 +32,8 @@ const GROUP_RECORDS_MAX: usize = 8192;
 const EXPIRE_KEYS_MAX: usize = 256;
 /// Most keys that a prune visits between two groups.
 const PRUNE_KEYS_MAX: usize = 512;
-/// Records removed between two groups for each record that the last group wrote: the extra work of a
-/// commit is proportional to it, and removal still keeps up with the writes.
+/// Records removed between two groups for each record that the last group wrote: the extra work of
+/// a commit is proportional to it, and removal still keeps up with the writes.
 const FORGET_PER_WRITE: usize = 2;
 /// Fewest records removed between two groups.
 const FORGET_MIN: usize = 32;
@@ -148,8 +148,8 @@ pub(super) struct Committer {
     /// Received while collecting a group, but not a transaction: handled next.
     deferred: Option<Command>,
     prune: Option<PruneCursor>,
-    /// Records that prunes took out of the index and that are still on the disk; sorted newest first
-    /// when the prune has finished.
+    /// Records that prunes took out of the index and that are still on the disk; sorted newest
+    /// first when the prune has finished.
     obsolete: Vec<RecordId>,
     /// Size of the keys and values of all records on the disk.
     bytes: u64,
@@ -492,8 +492,8 @@ impl Committer {
         self.failure = Some(DiskFailure { source, undo, delay, next_try });
     }
 
-    /// Recovers a failed disk if the next attempt is due. Returns an error while the disk is failed;
-    /// nothing may be written then.
+    /// Recovers a failed disk if the next attempt is due. Returns an error while the disk is
+    /// failed; nothing may be written then.
     fn ensure_recovered(&mut self) -> Result<(), DiskError> {
         let Some(failure) = &mut self.failure else { return Ok(()) };
         if Instant::now() < failure.next_try {

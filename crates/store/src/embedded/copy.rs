@@ -1,7 +1,7 @@
 //! A compact copy of the records in a new file.
 //!
-//! redb reuses freed pages, but live pages are spread over the file, so the file does not shrink. A copy
-//! that is written from the first record to the last has the smallest size.
+//! redb reuses freed pages, but live pages are spread over the file, so the file does not shrink. A
+//! copy that is written from the first record to the last has the smallest size.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl FileCopy {
         self.bytes
     }
 
-    /// Copies up to [`STEP_BYTES`] of records. Returns where to continue, or `None` if all records up to
-    /// `through` are copied.
+    /// Copies up to [`STEP_BYTES`] of records. Returns where to continue, or `None` if all records
+    /// up to `through` are copied.
     pub(super) fn add(
         &mut self,
         from: &Database,

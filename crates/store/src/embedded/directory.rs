@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::DiskError;
 
-/// The format version of the directory; incremented by every change that older versions cannot read.
+/// The format version of the directory; incremented by every change that older versions cannot
+/// read.
 const FORMAT_VERSION: u32 = 4;
 /// An older format version, which is upgraded when the store is opened.
 const FORMAT_VERSION_UPGRADED: u32 = 3;
@@ -111,8 +112,8 @@ impl Error for OpenError {
     }
 }
 
-/// Creates the directory if it does not exist, locks it, and checks or writes its format. Format 3 is
-/// accepted and stays until [`write_format`]. The lock lasts as long as the returned file.
+/// Creates the directory if it does not exist, locks it, and checks or writes its format. Format 3
+/// is accepted and stays until [`write_format`]. The lock lasts as long as the returned file.
 pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     let failed = |step| move |source| OpenError::Directory { dir: dir.to_owned(), step, source };
     create(dir).map_err(failed("create"))?;
@@ -210,7 +211,8 @@ pub(super) fn sync(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Returns whether the directory is empty, is a data directory, or was left by a crash while it became one.
+/// Returns whether the directory is empty, is a data directory, or was left by a crash while it
+/// became one.
 fn is_usable(dir: &Path) -> io::Result<bool> {
     let mut is_usable = true;
     for entry in dir.read_dir()? {
@@ -235,7 +237,8 @@ fn read_format(dir: &Path) -> io::Result<Format> {
     Ok(version.map_or(Format::Other, Format::Version))
 }
 
-/// Writes the format file atomically: writes a new file, syncs it, renames it and syncs the directory.
+/// Writes the format file atomically: writes a new file, syncs it, renames it and syncs the
+/// directory.
 pub(super) fn write_format(dir: &Path) -> io::Result<()> {
     let new_file = dir.join(FORMAT_FILE_NEW);
     let mut file = File::create(&new_file)?;

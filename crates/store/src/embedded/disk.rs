@@ -1,7 +1,7 @@
 //! The disk interface of the engine, and an in-memory implementation.
 //!
-//! The trait is narrow on purpose: order, grouping, history and watches are implemented above it, so
-//! tests can run them over a disk that fails, tears writes or stalls.
+//! The trait is narrow on purpose: order, grouping, history and watches are implemented above it,
+//! so tests can run them over a disk that fails, tears writes or stalls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -109,12 +109,12 @@ pub trait Disk: Send + Sync + 'static {
     /// Returns the floor of the last commit that had one; 0 if none had.
     fn floor(&self) -> Result<Revision, DiskError>;
 
-    /// Passes heads from `from` on to `sink`, in order. A damaged head is an error, because its key is
-    /// unknown.
+    /// Passes heads from `from` on to `sink`, in order. A damaged head is an error, because its key
+    /// is unknown.
     fn heads(&self, from: RecordId, sink: Sink<'_, Head>) -> Result<(), DiskError>;
 
-    /// Passes records from `from` on to `sink`, in order. A damaged value is reported in its record; a
-    /// damaged head is an error.
+    /// Passes records from `from` on to `sink`, in order. A damaged value is reported in its
+    /// record; a damaged head is an error.
     fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError>;
 
     /// Reads the value of one record. If the error is a [`Damage`], only this record is affected.
@@ -132,8 +132,8 @@ pub trait Disk: Send + Sync + 'static {
     /// writes, and at the end.
     fn settle(&self) -> Result<(), DiskError>;
 
-    /// Recovers after a failed write: restores the state before it, without the records `undo` and with
-    /// this floor, atomically and durably. Called again until it succeeds.
+    /// Recovers after a failed write: restores the state before it, without the records `undo` and
+    /// with this floor, atomically and durably. Called again until it succeeds.
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError>;
 
     /// Returns the bytes of the file; `None`: there is none, or its size is unknown.
@@ -141,21 +141,22 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
-    /// Returns whether a copy of the records, whose keys and values have `bytes` bytes, would be much
-    /// smaller than the file, and the disk has space for it.
+    /// Returns whether a copy of the records, whose keys and values have `bytes` bytes, would be
+    /// much smaller than the file, and the disk has space for it.
     fn should_rewrite(&self, _bytes: u64) -> bool {
         false
     }
 
-    /// Copies some records from `from` on, up to the revision `through`, to a new file. Starts a new
-    /// copy if `from` is the first record id. Returns where to continue, or `None` if all are copied.
-    /// May run on any thread, parallel to everything but [`Disk::forget`] and [`Disk::recover`].
+    /// Copies some records from `from` on, up to the revision `through`, to a new file. Starts a
+    /// new copy if `from` is the first record id. Returns where to continue, or `None` if all are
+    /// copied. May run on any thread, parallel to everything but [`Disk::forget`] and
+    /// [`Disk::recover`].
     fn copy(&self, _from: RecordId, _through: Revision) -> Result<Option<RecordId>, DiskError> {
         Err(Arc::new(io::Error::from(io::ErrorKind::Unsupported)))
     }
 
-    /// Switches to the copy, which must be complete, and sets the floor. After an error the old file is
-    /// still in use.
+    /// Switches to the copy, which must be complete, and sets the floor. After an error the old
+    /// file is still in use.
     fn switch_to_copy(&self, _floor: Revision) -> Result<(), DiskError> {
         Err(Arc::new(io::Error::from(io::ErrorKind::Unsupported)))
     }

@@ -114,7 +114,8 @@ impl Files for DirFiles {
 
     #[cfg(unix)]
     fn size(&self) -> io::Result<u64> {
-        /// The unit of `st_blocks`. POSIX leaves it open, but every system that Rust supports uses 512.
+        /// The unit of `st_blocks`. POSIX leaves it open, but every system that Rust supports uses
+        /// 512.
         const BLOCK_BYTES: u64 = 512;
         let blocks = std::os::unix::fs::MetadataExt::blocks(&self.current.metadata()?);
         Ok(blocks * BLOCK_BYTES)

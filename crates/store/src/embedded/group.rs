@@ -1,5 +1,5 @@
-//! A group of transactions that share one sync. Each transaction is decided against the durable state
-//! and the earlier writes of the group. Nothing is written to disk here.
+//! A group of transactions that share one sync. Each transaction is decided against the durable
+//! state and the earlier writes of the group. Nothing is written to disk here.
 
 use std::collections::HashMap;
 
@@ -29,8 +29,8 @@ impl<'a> Group<'a> {
         Self { shared, records: Vec::with_capacity(1), changed: HashMap::new(), newest }
     }
 
-    /// Adds a transaction to the group, or returns its conflict. The outcome must not be sent before
-    /// the group is durable, because it may depend on other writes of the group.
+    /// Adds a transaction to the group, or returns its conflict. The outcome must not be sent
+    /// before the group is durable, because it may depend on other writes of the group.
     pub(super) fn add(&mut self, txn: Txn) -> Result<TxnOutcome, ReadError> {
         let mut compared = None;
         for Compare { key, modified } in &txn.compare {

@@ -17,13 +17,13 @@ pub(super) struct Version {
 
 /// The versions of every key that a read at the floor or later can need.
 ///
-/// Most keys have one version and no history: they cost a boxed key and a [`Version`]. Older versions
-/// are kept in a separate map, so that a prune visits only keys with history.
+/// Most keys have one version and no history: they cost a boxed key and a [`Version`]. Older
+/// versions are kept in a separate map, so that a prune visits only keys with history.
 #[derive(Default)]
 pub(super) struct Index {
     latest: BTreeMap<Box<[u8]>, Version>,
-    /// Invariant: has each key with older versions (oldest first), and each key whose latest version
-    /// is a delete.
+    /// Invariant: has each key with older versions (oldest first), and each key whose latest
+    /// version is a delete.
     history: BTreeMap<Box<[u8]>, Vec<Version>>,
 }
 
@@ -97,8 +97,8 @@ impl Index {
         keys.filter_map(move |(key, latest)| Some((&key[..], self.version(key, latest, at)?)))
     }
 
-    /// Removes the versions that no read at `through` or later can need, for up to `keys_max` keys after
-    /// the cursor. Returns where to continue, or `None` at the end.
+    /// Removes the versions that no read at `through` or later can need, for up to `keys_max` keys
+    /// after the cursor. Returns where to continue, or `None` at the end.
     pub(super) fn prune(
         &mut self,
         cursor: &PruneCursor,

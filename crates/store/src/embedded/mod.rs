@@ -82,8 +82,8 @@ pub struct EmbeddedOptions {
     pub make_placeholder: Option<MakePlaceholder>,
 }
 
-/// Makes a placeholder for a damaged value from a description of the damage. The reader must be able
-/// to tell it from a real value.
+/// Makes a placeholder for a damaged value from a description of the damage. The reader must be
+/// able to tell it from a real value.
 pub type MakePlaceholder = fn(&str) -> Bytes;
 
 impl EmbeddedOptions {
@@ -172,9 +172,9 @@ impl Embedded {
         offline::backup(&self.shared, out)
     }
 
-    /// Gives a lease to the keys under a prefix that have none, in memory only: it lasts until the key is
-    /// written again or the store is closed. For keys written before leases existed or restored from a
-    /// backup, which has no leases.
+    /// Gives a lease to the keys under a prefix that have none, in memory only: it lasts until the
+    /// key is written again or the store is closed. For keys written before leases existed or
+    /// restored from a backup, which has no leases.
     pub async fn lease_others(&self, prefix: Bytes, expires: Timestamp) -> Result<(), WriteError> {
         self.send(|reply, permit| Command::LeaseOthers { prefix, expires, reply, permit }).await
     }
@@ -263,7 +263,8 @@ impl Embedded {
     }
 
     /// Finishes queued writes, flushes, and joins the commit thread; blocks meanwhile. Later writes
-    /// fail, watches end, reads continue. The data directory stays locked until the store is dropped.
+    /// fail, watches end, reads continue. The data directory stays locked until the store is
+    /// dropped.
     pub fn close(&self) {
         self.queue.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

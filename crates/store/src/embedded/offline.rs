@@ -76,8 +76,8 @@ impl Offline {
         backup(&loaded.map_err(failed)?.shared, out)
     }
 
-    /// Verifies the checksum of each page, each record, and the consistency of the records of each key.
-    /// Keeps all keys in memory.
+    /// Verifies the checksum of each page, each record, and the consistency of the records of each
+    /// key. Keeps all keys in memory.
     pub fn check(mut self, sink: &mut dyn FnMut(CheckItem)) -> Result<CheckSummary, OpenError> {
         match self.disk.check_pages() {
             Ok(true) => {}
@@ -191,9 +191,9 @@ pub struct Removed {
     pub value: Option<Bytes>,
 }
 
-/// Removes the damaged records of an unused data directory, and those that `fault` rejects, and passes
-/// each to `sink`. Their changes are lost: the previous version of the key, if it is still kept, becomes
-/// its newest. Raises the floor to the newest revision, so that revisions still grow.
+/// Removes the damaged records of an unused data directory, and those that `fault` rejects, and
+/// passes each to `sink`. Their changes are lost: the previous version of the key, if it is still
+/// kept, becomes its newest. Raises the floor to the newest revision, so that revisions still grow.
 pub fn remove_damaged(
     dir: &Path,
     fault: &dyn Fn(&KeyValue) -> Option<String>,
@@ -265,9 +265,9 @@ pub enum RestoreError {
     },
 }
 
-/// Creates a data directory from a backup. It is written to a temporary directory, which is renamed when
-/// the whole backup is verified. `progress` is called after each key. Removes the temporary directory of
-/// an earlier attempt; fails if another restore is in progress.
+/// Creates a data directory from a backup. It is written to a temporary directory, which is renamed
+/// when the whole backup is verified. `progress` is called after each key. Removes the temporary
+/// directory of an earlier attempt; fails if another restore is in progress.
 pub fn restore<R: Read>(
     dir: &Path,
     backup: &mut BackupReader<R>,

@@ -1,7 +1,7 @@
 //! The real disk: records in one redb file.
 //!
-//! Heads and values are in two tables, so that opening reads no values. `docs/storage.md` describes the
-//! format.
+//! Heads and values are in two tables, so that opening reads no values. `docs/storage.md` describes
+//! the format.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,8 +30,8 @@ use super::upgrade::upgrade;
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
-/// File size per byte of data, in thousandths, above which the file is rewritten. A fresh copy has some
-/// 1,300, so that at least one byte has been written for each byte that is copied.
+/// File size per byte of data, in thousandths, above which the file is rewritten. A fresh copy has
+/// some 1,300, so that at least one byte has been written for each byte that is copied.
 const OVERHEAD_MAX: u64 = 2500;
 /// A copy requires `COPY_SPACE_FACTOR * bytes + COPY_SPACE_EXTRA` of free disk space.
 const COPY_SPACE_FACTOR: u64 = 3;
@@ -39,8 +39,8 @@ const COPY_SPACE_EXTRA: u64 = 64 << 20;
 
 /// Records in a redb file.
 ///
-/// A failed write or sync is reported once, by its commit, and hidden from redb ([`WriteBehind`]). A
-/// failed read closes redb's database for good, so it is opened again.
+/// A failed write or sync is reported once, by its commit, and hidden from redb ([`WriteBehind`]).
+/// A failed read closes redb's database for good, so it is opened again.
 pub struct RedbDisk {
     current: RwLock<Current>,
     files: Arc<dyn Files>,
@@ -57,15 +57,15 @@ pub struct RedbDisk {
 
 /// The file in use. Its replacement has the same records.
 struct Current {
-    /// `None` after a failed read, which makes the handle unusable, until it is opened again. Reads in
-    /// progress keep the old handle. At most one usable handle exists.
+    /// `None` after a failed read, which makes the handle unusable, until it is opened again. Reads
+    /// in progress keep the old handle. At most one usable handle exists.
     database: Option<Arc<OpenDatabase>>,
     file: WriteBehind,
 }
 
 impl RedbDisk {
-    /// Opens the file, or creates it. `lock` is held until the disk is dropped. A file of format 3 is
-    /// upgraded; `before_replace` is called right before the new file replaces it.
+    /// Opens the file, or creates it. `lock` is held until the disk is dropped. A file of format 3
+    /// is upgraded; `before_replace` is called right before the new file replaces it.
     pub(super) fn open(
         path: &Path,
         lock: File,
@@ -132,7 +132,8 @@ impl RedbDisk {
         catch_panic(|| database.check_integrity().map_err(redb_error))
     }
 
-    /// Passes all records to `sink` in order, and the damage of rows that are damaged or incomplete.
+    /// Passes all records to `sink` in order, and the damage of rows that are damaged or
+    /// incomplete.
     pub(super) fn audit(&self, sink: Sink<'_, AuditItem>) -> Result<(), DiskError> {
         self.with(|database| {
             let txn = database.begin_read().map_err(redb_error)?;
@@ -203,8 +204,9 @@ impl RedbDisk {
         }
     }
 
-    /// Runs `work` with the database, which is opened again if an earlier read has closed it. A panic of
-    /// redb is an error that does not close it: reads share no state that a panic can leave inconsistent.
+    /// Runs `work` with the database, which is opened again if an earlier read has closed it. A
+    /// panic of redb is an error that does not close it: reads share no state that a panic can
+    /// leave inconsistent.
     fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, DiskError>,
@@ -369,8 +371,8 @@ impl Disk for RedbDisk {
     }
 
     fn settle(&self) -> Result<(), DiskError> {
-        // A commit with quick repair costs twice as much as another, but the start after a crash need
-        // not read the whole file.
+        // A commit with quick repair costs twice as much as another, but the start after a crash
+        // need not read the whole file.
         self.write(Durability::Immediate, |txn| {
             txn.set_quick_repair(true);
             Ok(())
@@ -432,7 +434,8 @@ impl Disk for RedbDisk {
         let size = self.files.size().unwrap_or_default();
         self.overhead_min.store(overhead(size, bytes), Ordering::Relaxed);
         tracing::info!(bytes, before, size, "records file shrunk");
-        // Freeing the blocks of a large file takes long, so it is done on another thread if possible.
+        // Freeing the blocks of a large file takes long, so it is done on another thread if
+        // possible.
         let _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(|| drop(old));
         Ok(())
     }

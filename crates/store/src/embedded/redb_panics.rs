@@ -20,8 +20,8 @@ pub(super) struct RedbPanicked(String);
 
 /// Calls redb and turns a panic into an error.
 pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {
-    // redb keeps state that transactions share behind locks, which a panic poisons. The next call then
-    // panics too, and is an error again.
+    // redb keeps state that transactions share behind locks, which a panic poisons. The next call
+    // then panics too, and is an error again.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let error: DiskError = Arc::new(RedbPanicked(panic_message(&*panic)));
         Err(error)
@@ -38,8 +38,8 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// An open database. Dropping it writes, which may panic like other calls; the panic is logged. After
-/// that the next start is slower.
+/// An open database. Dropping it writes, which may panic like other calls; the panic is logged.
+/// After that the next start is slower.
 pub(super) struct OpenDatabase(Option<Database>);
 
 impl OpenDatabase {

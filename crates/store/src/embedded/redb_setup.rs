@@ -7,8 +7,8 @@ use redb::{Builder, Database, Error};
 
 use crate::DiskError;
 
-/// Size of redb's page cache. Small, because values are read from it only if they are neither in the
-/// cache crate nor in the ring, and writes touch only the end of the tables.
+/// Size of redb's page cache. Small, because values are read from it only if they are neither in
+/// the cache crate nor in the ring, and writes touch only the end of the tables.
 pub(super) const CACHE_BYTES_MAX: usize = 2 << 20;
 
 pub(super) fn builder() -> Builder {

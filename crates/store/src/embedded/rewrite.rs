@@ -1,5 +1,5 @@
-//! Shrinks the records file after records were removed: copies the remaining ones to a new file while
-//! writes continue, and switches to it.
+//! Shrinks the records file after records were removed: copies the remaining ones to a new file
+//! while writes continue, and switches to it.
 //!
 //! A thread copies. The commit thread copies the last writes and switches. No records are removed
 //! meanwhile, so the copy never has a record too many.
@@ -14,8 +14,8 @@ use crate::{DiskError, Revision};
 
 /// Most revisions that the commit thread copies itself.
 const REST_MAX: u64 = 256;
-/// A rewrite is cancelled if more than this, and more than `1 / WRITTEN_PART` of the data, is written
-/// meanwhile: it would take long under such a load, while obsolete records pile up.
+/// A rewrite is cancelled if more than this, and more than `1 / WRITTEN_PART` of the data, is
+/// written meanwhile: it would take long under such a load, while obsolete records pile up.
 const WRITTEN_BYTES: u64 = 4 << 20;
 const WRITTEN_PART: u64 = 4;
 
@@ -102,8 +102,8 @@ impl Drop for Rewrite {
     }
 }
 
-/// Copies visible records, which cannot be undone any more, until few are left. Returns where to continue,
-/// or `None` if it was cancelled.
+/// Copies visible records, which cannot be undone any more, until few are left. Returns where to
+/// continue, or `None` if it was cancelled.
 fn copy(shared: &Shared, is_cancelled: &AtomicBool) -> Result<Option<RecordId>, DiskError> {
     let mut next = RecordId::first(Revision(0));
     while !is_cancelled.load(Ordering::Acquire) {

@@ -81,7 +81,8 @@ impl<'a> BatchBuilder<'a> {
         Self { prefix, events: Vec::new(), bytes: 0, last: Revision(0), is_full: false }
     }
 
-    /// Returns whether the batch can take another event of this revision. A revision is never split.
+    /// Returns whether the batch can take another event of this revision. A revision is never
+    /// split.
     pub(super) fn has_room_for(&mut self, revision: Revision) -> bool {
         let is_over = self.events.len() >= BATCH_EVENTS_MAX || self.bytes >= BATCH_BYTES_MAX;
         if is_over && revision > self.last {

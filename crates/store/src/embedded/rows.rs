@@ -12,7 +12,8 @@ use crate::{DiskError, Revision, Timestamp};
 
 /// Maps a record id to kind, revision of creation, length of the value, key and checksum.
 pub(super) const HEADS: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("heads");
-/// Maps a record id and a part number to that part of the value and its checksum. Deletes have no row.
+/// Maps a record id and a part number to that part of the value and its checksum. Deletes have no
+/// row.
 pub(super) const PARTS: TableDefinition<'_, PartId, &[u8]> = TableDefinition::new("parts");
 const KIND_DELETE: u8 = 1;
 const KIND_PUT: u8 = 2;
@@ -166,8 +167,8 @@ fn record_of(part: PartId) -> Id {
     id
 }
 
-/// Writes a value and its checksum in parts that fill pages. redb's page sizes are powers of two, so a
-/// row of 2 KB would take a whole page of 4 KB. `buffer` is reused between calls.
+/// Writes a value and its checksum in parts that fill pages. redb's page sizes are powers of two,
+/// so a row of 2 KB would take a whole page of 4 KB. `buffer` is reused between calls.
 pub(super) fn insert_value(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
@@ -285,7 +286,8 @@ impl<'a> ValueReader<'a> {
         Ok(Self { table, rows, part: None, buffer: Vec::new() })
     }
 
-    /// Returns the joined parts of a record, or `None` if it has none. Call it in the order of records.
+    /// Returns the joined parts of a record, or `None` if it has none. Call it in the order of
+    /// records.
     pub(super) fn read(&mut self, id: Id) -> Result<Option<&[u8]>, DiskError> {
         while self.skip_before(id)?.is_some() {}
         if self.peek()? != Some(id) {

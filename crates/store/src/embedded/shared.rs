@@ -88,8 +88,8 @@ impl Drop for Pin<'_> {
 }
 
 impl Shared {
-    /// Builds the index from the disk. Reads no values. A damaged head is an error: if it were skipped,
-    /// an older version of some key would become its newest one.
+    /// Builds the index from the disk. Reads no values. A damaged head is an error: if it were
+    /// skipped, an older version of some key would become its newest one.
     pub(super) fn load(
         disk: Arc<dyn Disk>,
         make_placeholder: Option<MakePlaceholder>,
@@ -308,8 +308,8 @@ impl Shared {
         Ok(pin.at)
     }
 
-    /// Passes all live keys at a pinned revision to `sink`, in the order of their last writes. Reads
-    /// the disk once.
+    /// Passes all live keys at a pinned revision to `sink`, in the order of their last writes.
+    /// Reads the disk once.
     pub(super) fn load_pinned(
         &self,
         pin: &Pin<'_>,
@@ -400,8 +400,8 @@ impl Shared {
         Ok(builder.finish(reached))
     }
 
-    /// Returns the value of a record. Only for the commit thread: it needs no pin, because the commit
-    /// thread itself does the pruning.
+    /// Returns the value of a record. Only for the commit thread: it needs no pin, because the
+    /// commit thread itself does the pruning.
     pub(super) fn recent_value(&self, key: &[u8], id: RecordId) -> Result<Bytes, ReadError> {
         let value = self.read().ring.value(id);
         value.map_or_else(|| self.value(key, id), Ok)

@@ -1,5 +1,5 @@
-//! Upgrades a records file of format 3, which has no checksums: writes a copy of format 4, which then
-//! replaces it. A crash leaves one of the two files, and the next start continues from there.
+//! Upgrades a records file of format 3, which has no checksums: writes a copy of format 4, which
+//! then replaces it. A crash leaves one of the two files, and the next start continues from there.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::{DiskError, Revision};
 /// Bytes of keys and values converted with one sync.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// Converts a file of format 3 and replaces it. `before_replace` is called when the copy is complete and
-/// durable, right before it replaces the file.
+/// Converts a file of format 3 and replaces it. `before_replace` is called when the copy is
+/// complete and durable, right before it replaces the file.
 pub(super) fn upgrade(
     files: &Arc<dyn Files>,
     from: Database,

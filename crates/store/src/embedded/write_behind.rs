@@ -1,11 +1,11 @@
 //! A file that buffers operations that failed, and repeats them later in the same order.
 //!
-//! redb gives up for good at the first write error, so this file hides them: after the first failure,
-//! writes stay in memory, reads see them, and [`WriteBehind::check`] reports the failure.
-//! [`WriteBehind::catch_up`] repeats everything since the last successful sync, including the syncs in
-//! between, so that a crash on the way leaves a state that redb can recover from. Data of a failed
-//! sync is written again, because the system may have marked its pages clean. The file is opened
-//! again first: after a failed sync, the next sync of the same handle may wrongly succeed.
+//! redb gives up for good at the first write error, so this file hides them: after the first
+//! failure, writes stay in memory, reads see them, and [`WriteBehind::check`] reports the failure.
+//! [`WriteBehind::catch_up`] repeats everything since the last successful sync, including the syncs
+//! in between, so that a crash on the way leaves a state that redb can recover from. Data of a
+//! failed sync is written again, because the system may have marked its pages clean. The file is
+//! opened again first: after a failed sync, the next sync of the same handle may wrongly succeed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -234,7 +234,8 @@ impl Step {
     }
 }
 
-/// Copies the part of `bytes`, at file offset `at`, that overlaps with `out`, at file offset `offset`.
+/// Copies the part of `bytes`, at file offset `at`, that overlaps with `out`, at file offset
+/// `offset`.
 fn overlay(out: &mut [u8], offset: u64, at: u64, bytes: &[u8]) {
     let start = offset.max(at);
     let end = (offset + out.len() as u64).min(at + bytes.len() as u64);
@@ -294,8 +295,8 @@ mod tests {
         bytes
     }
 
-    /// After a power cut, data written after a sync may be present only if all data written before that
-    /// sync is present.
+    /// After a power cut, data written after a sync may be present only if all data written before
+    /// that sync is present.
     fn check_order(image: &[u8], epochs: &[usize]) {
         let is_present = |place: &usize| image.get(*place * SECTOR).is_some_and(|byte| *byte != 0);
         let last = (0..epochs.len()).rev().find(is_present).map_or(0, |place| epochs[place]);

@@ -1,4 +1,5 @@
-//! `kill -9` under load: a process writes, prints what was acknowledged, and is killed; nothing is lost.
+//! `kill -9` under load: a process writes, prints what was acknowledged, and is killed; nothing is
+//! lost.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +16,8 @@ const DIR: &str = "KEELSON_STORE_KILL_DIR";
 const WRITERS: usize = 16;
 const ACKNOWLEDGEMENTS: usize = 400;
 const ROUNDS: usize = 6;
-/// Number of revisions after which values change between small and large, so that the file is rewritten.
+/// Number of revisions after which values change between small and large, so that the file is
+/// rewritten.
 const TURN: u64 = 90;
 
 /// Does something only in the child process.

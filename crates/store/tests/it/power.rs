@@ -1,5 +1,5 @@
-//! Simulated power loss below redb: at a sync, any subset of the sectors written since the last sync may have
-//! reached the disk. Acknowledged writes must survive.
+//! Simulated power loss below redb: at a sync, any subset of the sectors written since the last
+//! sync may have reached the disk. Acknowledged writes must survive.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ fn open(disk: &PowerDisk) -> Arc<Embedded> {
     Embedded::with_disk(Arc::new(disk)).expect("start")
 }
 
-/// Opens the disk as each power cut would have left it. Checks that it holds the latest writes of five keys,
-/// written in turn, up to the acknowledged revision or one more.
+/// Opens the disk as each power cut would have left it. Checks that it holds the latest writes of
+/// five keys, written in turn, up to the acknowledged revision or one more.
 async fn check_snapshots(disk: &PowerDisk, context: &str) {
     let snapshots = disk.take_snapshots();
     assert!(snapshots.len() >= 25);

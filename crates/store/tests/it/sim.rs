@@ -280,7 +280,8 @@ async fn a_watch_that_reads_the_disk_shows_no_unsynced_write() {
     let mut writing = store.txn(one_put("a", "3"));
     assert!(is_pending(&mut writing).await);
     entered.recv_timeout(DEADLINE).unwrap();
-    // The record is written, but its sync has not returned. The new ring is empty, so the disk is read.
+    // The record is written, but its sync has not returned. The new ring is empty, so the disk is
+    // read.
     let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
     let batch = watch.next().await.unwrap();
     assert_eq!((batch.events.len(), batch.through), (3, Revision(3)));

@@ -12,8 +12,9 @@ use keelson_store::embedded::{CheckItem, Offline, RedbDisk};
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Revision, Store};
 use tempfile::TempDir;
 
-/// A records file of format 3, written by an older version from: 30 puts of ten keys `pods/NN`, of `empty` and of `large`,
-/// the delete of `pods/03`, a compaction through revision 12 and a last put of `pods/04`.
+/// A records file of format 3, written by an older version from: 30 puts of ten keys `pods/NN`, of
+/// `empty` and of `large`, the delete of `pods/03`, a compaction through revision 12 and a last put
+/// of `pods/04`.
 const RECORDS: &[u8] = include_bytes!("files/format3.redb.gz");
 const LAST: Revision = Revision(34);
 

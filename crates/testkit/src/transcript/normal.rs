@@ -1,13 +1,14 @@
-//! The normal form of responses: values that a server generates are replaced by placeholders, so that
-//! two recordings of a server are identical.
+//! The normal form of responses: values that a server generates are replaced by placeholders, so
+//! that two recordings of a server are identical.
 //!
 //! - In `metadata`, `resourceVersion` becomes `<version>`, `uid` `<uid>`, and times `<time>`.
 //! - Elsewhere, UUIDs and times that are not in a request of the case become `<uid>` and `<time>`.
 //! - The suffix of a name from `generateName` becomes `<name>`.
-//! - `managedFields` are sorted by manager, operation and subresource, because their order depends on
-//!   times in seconds.
-//! - In texts of a `Status`, JSON values become `(value)`, quoted objects `(object)`, and only the first
-//!   line is kept, because they print Go structs. The time in type names (`selfType17`) is removed.
+//! - `managedFields` are sorted by manager, operation and subresource, because their order depends
+//!   on times in seconds.
+//! - In texts of a `Status`, JSON values become `(value)`, quoted objects `(object)`, and only the
+//!   first line is kept, because they print Go structs. The time in type names (`selfType17`) is
+//!   removed.
 //! - Warnings and members of objects are sorted.
 
 use crate::api::Response;

@@ -1,9 +1,10 @@
 //! Where metrics come from: resources of the groups of the metrics APIs that this server serves.
 //!
-//! A CustomResourceDefinition replaces metrics-server (`pods` of metrics.k8s.io, kind PodMetrics). For
-//! custom metrics it is `metricvalues` of custom.metrics.k8s.io with `describedObject`, `metricName` (or
-//! `metric.name`) and `value`; for external metrics `externalmetricvalues` of external.metrics.k8s.io with
-//! `metricName`, `metricLabels` and `value`. An APIService elsewhere is not asked.
+//! A CustomResourceDefinition replaces metrics-server (`pods` of metrics.k8s.io, kind PodMetrics).
+//! For custom metrics it is `metricvalues` of custom.metrics.k8s.io with `describedObject`,
+//! `metricName` (or `metric.name`) and `value`; for external metrics `externalmetricvalues` of
+//! external.metrics.k8s.io with `metricName`, `metricLabels` and `value`. An APIService elsewhere
+//! is not asked.
 
 use super::replicas::{Sample, Samples};
 use keelson_loops::client::Client;

@@ -92,8 +92,8 @@ fn offset(zone: &TimeZone, seconds: i64) -> i64 {
 }
 
 impl Calendar {
-    /// Returns the time at which a clock in the zone shows these seconds since 1970. Around a change
-    /// of the clocks, it is right for the time before or after the change, as in Go.
+    /// Returns the time at which a clock in the zone shows these seconds since 1970. Around a
+    /// change of the clocks, it is right for the time before or after the change, as in Go.
     fn instant(&self, local: i64) -> i64 {
         let guess = local - offset(&self.zone, local);
         local - offset(&self.zone, guess)

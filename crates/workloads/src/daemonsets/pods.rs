@@ -67,8 +67,8 @@ fn target(pod: &Object) -> Option<&str> {
     }
 }
 
-/// Returns the pods by node. Those that have ended and are being deleted are left out: nothing more is
-/// to be done about them.
+/// Returns the pods by node. Those that have ended and are being deleted are left out: nothing more
+/// is to be done about them.
 pub(super) fn by_node(pods: &[Object]) -> ByNode {
     let mut all = ByNode::new();
     for pod in pods.iter().filter(|pod| !is_terminal(pod) || pod.deletion_timestamp().is_none()) {

@@ -8,8 +8,8 @@ use crate::stored::count;
 use keelson_meta::{Object, Str};
 use std::collections::HashSet;
 
-/// The pods of a node that are not being deleted: at most one new and one old one; `None` if there are
-/// more, which are deleted first.
+/// The pods of a node that are not being deleted: at most one new and one old one; `None` if there
+/// are more, which are deleted first.
 fn on_node<'p>(
     view: &View<'_>,
     pods: &'p [Object],

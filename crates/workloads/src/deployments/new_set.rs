@@ -110,8 +110,8 @@ impl Rollout<'_> {
         Ok(created)
     }
 
-    /// Returns the ReplicaSet that has the name already, if it is the wanted one. Else the hashes of
-    /// two templates are equal: the next one is computed with another number of collisions.
+    /// Returns the ReplicaSet that has the name already, if it is the wanted one. Else the hashes
+    /// of two templates are equal: the next one is computed with another number of collisions.
     async fn existing(&mut self, target: &Target, error: Failure) -> Result<Object, Failure> {
         let client = &self.control.client;
         let existing = client.get(target).await?.ok_or_else(|| error.clone())?;

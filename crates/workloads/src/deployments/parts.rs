@@ -42,8 +42,8 @@ impl Rollout<'_> {
         Target::of(&self.kinds.deployments, namespace, name)
     }
 
-    /// Sets the size of a ReplicaSet; with `is_forced`, its record of the size of the Deployment too.
-    /// Returns whether it was scaled, and the ReplicaSet as it is stored.
+    /// Sets the size of a ReplicaSet; with `is_forced`, its record of the size of the Deployment
+    /// too. Returns whether it was scaled, and the ReplicaSet as it is stored.
     pub(super) async fn set_size(
         &self,
         set: &Object,

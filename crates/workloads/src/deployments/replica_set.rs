@@ -47,8 +47,8 @@ pub(super) fn by_revision(one: &Object, other: &Object) -> Ordering {
     }
 }
 
-/// The annotations with the size of the Deployment when a ReplicaSet was sized, and with the largest
-/// size that it had then.
+/// The annotations with the size of the Deployment when a ReplicaSet was sized, and with the
+/// largest size that it had then.
 pub(super) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 

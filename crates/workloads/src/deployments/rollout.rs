@@ -62,8 +62,8 @@ impl Rollout<'_> {
         Ok(None)
     }
 
-    /// Reports that a Deployment is paused or resumed, so that the pause does not count as a lack of
-    /// progress.
+    /// Reports that a Deployment is paused or resumed, so that the pause does not count as a lack
+    /// of progress.
     async fn note_pause(&mut self) -> Result<(), Failure> {
         if status::deadline(&self.deployment).is_none() {
             return Ok(());
@@ -184,7 +184,8 @@ impl Rollout<'_> {
             return Ok(false);
         }
         old.sort_by(by_age);
-        // A write that fails leaves the rest to the next sync, which the change of an object causes.
+        // A write that fails leaves the rest to the next sync, which the change of an object
+        // causes.
         let Ok(removed) = self.shrink_unavailable(&mut old, most).await else { return Ok(false) };
         let available = sum_counted(old.iter().chain([new]), "availableReplicas");
         let Ok(more) = self.shrink_available(&old, available - least).await else {

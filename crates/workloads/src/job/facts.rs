@@ -153,7 +153,8 @@ impl JobPod {
         if self.failure.counts() { (counted + 1, ignored) } else { (counted, ignored + 1) }
     }
 
-    /// Returns the order in which active pods are removed: those that have done the least work first.
+    /// Returns the order in which active pods are removed: those that have done the least work
+    /// first.
     pub fn removal_rank(&self) -> impl Ord + use<> {
         let phase = match (self.phase, self.object.str_at(&["status", "phase"])) {
             (Phase::Running, _) => 2,
@@ -194,8 +195,8 @@ pub(super) fn indexes_of<'a>(pods: impl IntoIterator<Item = &'a JobPod>) -> Inde
     Indexes::default().with(pods.into_iter().filter_map(|pod| pod.index))
 }
 
-/// Returns when a pod ended: when its last container did, else when it became unready, else when its
-/// deletion was asked for, else when it was created.
+/// Returns when a pod ended: when its last container did, else when it became unready, else when
+/// its deletion was asked for, else when it was created.
 fn finished_time(pod: &Object) -> Timestamp {
     let time = |text: &str| Timestamp::parse(text).ok();
     let from_deletion = || {

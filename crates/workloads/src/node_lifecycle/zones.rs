@@ -1,5 +1,5 @@
-//! Zones of nodes: how fast the nodes of a zone get taints that evict pods. When very many nodes are
-//! silent, the fault is more likely with the observer.
+//! Zones of nodes: how fast the nodes of a zone get taints that evict pods. When very many nodes
+//! are silent, the fault is more likely with the observer.
 
 use keelson_meta::{Str, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! [`Container`]: one container of a pod, its state as the status of the pod has it, and the steps from
-//! one state to the next.
+//! [`Container`]: one container of a pod, its state as the status of the pod has it, and the steps
+//! from one state to the next.
 
 use super::after;
 use super::behavior::{self, Behavior};
@@ -357,7 +357,8 @@ impl<'a> Container<'a> {
         Str::new(format!("keelson://{}", random::hex(&facts, 64)))
     }
 
-    /// Returns its entry in the status of the pod. `default_reason`: why it waits if it never started.
+    /// Returns its entry in the status of the pod. `default_reason`: why it waits if it never
+    /// started.
     pub fn status(&self, now: Timestamp, default_reason: &str) -> Value {
         let mut status = Map::new();
         status.insert("name", self.name());

@@ -1,5 +1,5 @@
-//! The leases of simulated nodes. A renewal is one small write every [`RENEW_INTERVAL`]; the lifecycle
-//! controller waits at least 40 seconds.
+//! The leases of simulated nodes. A renewal is one small write every [`RENEW_INTERVAL`]; the
+//! lifecycle controller waits at least 40 seconds.
 
 use super::{Nodes, node};
 use keelson_meta::{Failure, Object};
@@ -10,7 +10,8 @@ use std::time::Duration;
 const RENEW_INTERVAL: Duration = Duration::from_secs(25);
 
 impl Nodes {
-    /// Creates or renews the lease of a node that has power. Returns the time until the next renewal.
+    /// Creates or renews the lease of a node that has power. Returns the time until the next
+    /// renewal.
     pub(super) async fn renew_lease(&self, name: &str) -> Result<Option<Duration>, Failure> {
         let began = self.registry.clock.now();
         let again = self.write_lease(name).await?;

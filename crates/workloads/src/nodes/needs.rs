@@ -1,5 +1,5 @@
-//! [`Needs`]: the objects without which a pod's containers do not start: ConfigMaps and Secrets that
-//! volumes and variables name, and bound claims.
+//! [`Needs`]: the objects without which a pod's containers do not start: ConfigMaps and Secrets
+//! that volumes and variables name, and bound claims.
 
 use super::pod_facts::Needed;
 use keelson_meta::{Object, Str, Value};

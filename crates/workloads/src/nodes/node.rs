@@ -32,8 +32,8 @@ pub fn is_failed(node: &Object) -> bool {
     node.annotation(FAILED) == Some("true")
 }
 
-/// Returns the number of a node, from which its addresses are made: the one in its name, else a hash of
-/// the name, above those of the nodes of this program.
+/// Returns the number of a node, from which its addresses are made: the one in its name, else a
+/// hash of the name, above those of the nodes of this program.
 fn number(name: &str) -> u32 {
     const OWN_MAX: u32 = 8_192;
     let own = name.strip_prefix(NAME).and_then(|number| number.parse::<u32>().ok());
@@ -91,8 +91,8 @@ pub fn new(name: &str, simulation: &Simulation, now: Timestamp) -> Object {
     node
 }
 
-/// Brings the status of a node up to date: what is absent is added, and conditions that somebody set to
-/// Unknown are reported again. Returns whether anything changed.
+/// Brings the status of a node up to date: what is absent is added, and conditions that somebody
+/// set to Unknown are reported again. Returns whether anything changed.
 pub fn set_status(node: &mut Object, simulation: &Simulation, now: Timestamp) -> bool {
     let name = Str::new(node.name());
     let before = node.get("status").cloned();

@@ -214,8 +214,8 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Returns when the containers of a deleted pod end: after their hooks, and not after the end of the
-    /// grace period.
+    /// Returns when the containers of a deleted pod end: after their hooks, and not after the end
+    /// of the grace period.
     fn termination_time(&self, latest: Timestamp) -> Timestamp {
         let grace = self.pod.deletion_grace_period_seconds().unwrap_or(0);
         let begin = Timestamp::new(latest.seconds - grace, latest.nanos);

@@ -12,5 +12,6 @@ pub struct Rejection {
 
 /// Resource, namespace and name of an object.
 pub type Needed = (&'static str, Str, Str);
-/// Names of containers and the times of their start; the time of the pod's acceptance without a name.
+/// Names of containers and the times of their start; the time of the pod's acceptance without a
+/// name.
 pub type Started = BTreeMap<Str, Timestamp>;

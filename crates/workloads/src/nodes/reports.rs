@@ -4,8 +4,8 @@ use keelson_meta::{Str, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// When each node that has power renews its lease next. Whoever judges nodes after a step of the clock waits
-/// until those that must report have done so.
+/// When each node that has power renews its lease next. Whoever judges nodes after a step of the
+/// clock waits until those that must report have done so.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     next: Mutex<HashMap<Str, Timestamp>>,

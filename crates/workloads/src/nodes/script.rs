@@ -1,7 +1,7 @@
 //! What a command would do: exit at once, after a while, or run until it is stopped. Only simple
-//! commands are understood: `true`, `false`, `exit N`, `sleep N`, `echo` and tests, and sequences of them
-//! by `;`, `&&`, `||` and line ends in `sh -c`. Anything else at the end of a script runs for ever, as
-//! servers do; before the end it succeeds at once.
+//! commands are understood: `true`, `false`, `exit N`, `sleep N`, `echo` and tests, and sequences
+//! of them by `;`, `&&`, `||` and line ends in `sh -c`. Anything else at the end of a script runs
+//! for ever, as servers do; before the end it succeeds at once.
 
 use std::time::Duration;
 

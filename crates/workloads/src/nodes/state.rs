@@ -1,5 +1,5 @@
-//! What the loop of the nodes knows besides the objects: which pods are on which node, which addresses
-//! are taken, and which pods wait for which objects.
+//! What the loop of the nodes knows besides the objects: which pods are on which node, which
+//! addresses are taken, and which pods wait for which objects.
 
 use super::pod_facts::{Needed, Rejection, Started};
 use super::{PodKey, node};
@@ -157,8 +157,8 @@ impl State {
         }
     }
 
-    /// Counts what a pod requests on its node, unless the node does not have it. A pod that was accepted
-    /// before is not asked about again.
+    /// Counts what a pod requests on its node, unless the node does not have it. A pod that was
+    /// accepted before is not asked about again.
     pub fn accept(
         &mut self,
         key: &PodKey,

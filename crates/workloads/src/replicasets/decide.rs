@@ -1,4 +1,5 @@
-//! What the controller of ReplicaSets decides: how many pods are created or deleted, and the status.
+//! What the controller of ReplicaSets decides: how many pods are created or deleted, and the
+//! status.
 
 use crate::pod_facts::is_available;
 use crate::stored::{condition, count, put_condition, remove_condition, set_count, status};

@@ -1,5 +1,5 @@
-//! Pods of the same workload: those of all ReplicaSets with the same controller. Of two pods, the one
-//! whose node has more of them is deleted first.
+//! Pods of the same workload: those of all ReplicaSets with the same controller. Of two pods, the
+//! one whose node has more of them is deleted first.
 
 use super::Replicas;
 use crate::pod_control::is_controlled_by;

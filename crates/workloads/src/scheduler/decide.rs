@@ -1,5 +1,5 @@
-//! [`decide`]: where a pod is placed, or why it is not. A pure function of the cluster and the pod, but
-//! for the choice between equal nodes.
+//! [`decide`]: where a pod is placed, or why it is not. A pure function of the cluster and the pod,
+//! but for the choice between equal nodes.
 
 use super::cluster::{Cluster, View};
 use super::devices::{Allocation, ClaimKey};

@@ -1,5 +1,5 @@
-//! Selectors of devices: the part of the expression language that most of them use. Clauses that compare
-//! the driver or an attribute with a literal, joined by `&&`.
+//! Selectors of devices: the part of the expression language that most of them use. Clauses that
+//! compare the driver or an attribute with a literal, joined by `&&`.
 
 use keelson_meta::{Map, Str, Value};
 

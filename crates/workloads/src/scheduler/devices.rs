@@ -1,5 +1,5 @@
-//! Devices: which claims of a pod are allocated, and which devices those that are not would get on a
-//! node. Requests are counted; of expressions, only the simple form is understood.
+//! Devices: which claims of a pod are allocated, and which devices those that are not would get on
+//! a node. Requests are counted; of expressions, only the simple form is understood.
 
 use super::device_selectors::{Device, DeviceSelector};
 use super::node::Node;

@@ -32,7 +32,8 @@ pub const SCOPE: InformerScope = InformerScope::Only(&[
 ]);
 
 impl Scheduler {
-    /// Applies changes. Nodes come first in a list, and pods last, so that nothing is decided by half.
+    /// Applies changes. Nodes come first in a list, and pods last, so that nothing is decided by
+    /// half.
     pub(super) fn observe(&mut self, events: &[InformerEvent]) {
         for event in events {
             match event {

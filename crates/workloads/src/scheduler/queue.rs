@@ -1,4 +1,5 @@
-//! [`PodQueue`]: pods that wait for a node, by priority. A state machine without a clock of its own.
+//! [`PodQueue`]: pods that wait for a node, by priority. A state machine without a clock of its
+//! own.
 
 use super::filters::Plugin;
 use super::pod::{Pod, PodKey};
@@ -91,8 +92,8 @@ pub struct PodQueue {
 }
 
 impl PodQueue {
-    /// Adds a pod, or replaces what is known of it. A pod of which only the status changed stays where
-    /// it is.
+    /// Adds a pod, or replaces what is known of it. A pod of which only the status changed stays
+    /// where it is.
     pub fn put(&mut self, pod: Arc<Pod>) {
         let asked = |pod: &Pod| {
             let wishes = pod.wishes.as_ref();

@@ -96,8 +96,8 @@ pub struct Requests {
     pub scored: Resources,
 }
 
-/// Returns what a pod requests: the sum of its containers and sidecars, or, if that is more, what the
-/// start of its init containers needs.
+/// Returns what a pod requests: the sum of its containers and sidecars, or, if that is more, what
+/// the start of its init containers needs.
 pub fn requests(pod: &Object) -> Requests {
     let exact = pod_requests(pod, false);
     let mut scored = pod_requests(pod, true);

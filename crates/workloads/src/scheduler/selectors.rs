@@ -1,5 +1,5 @@
-//! [`Workloads`]: the selectors of Services and workloads, by which pods without spread constraints are
-//! spread.
+//! [`Workloads`]: the selectors of Services and workloads, by which pods without spread constraints
+//! are spread.
 
 use super::pod::{Pod, Wishes};
 use keelson_meta::selector::Selector;
@@ -55,7 +55,8 @@ impl Workloads {
         self.owners.remove(&(kind.into(), namespace.into(), name.into()));
     }
 
-    /// Returns the selector of the pods among which a pod is spread; `None` if it belongs to nothing.
+    /// Returns the selector of the pods among which a pod is spread; `None` if it belongs to
+    /// nothing.
     pub fn selector(&self, pod: &Pod, wishes: &Wishes) -> Option<Selector> {
         let mut labels: BTreeMap<&str, &str> = BTreeMap::new();
         for selector in self.services.get(&pod.key.0).into_iter().flat_map(BTreeMap::values) {

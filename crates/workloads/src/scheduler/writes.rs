@@ -1,4 +1,5 @@
-//! What the scheduler writes: bindings, conditions, events, the end of pods, and the choice of volumes.
+//! What the scheduler writes: bindings, conditions, events, the end of pods, and the choice of
+//! volumes.
 
 use super::NAME;
 use super::devices::{Allocation, ClaimKey};

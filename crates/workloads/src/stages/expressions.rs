@@ -89,7 +89,8 @@ impl NumberSource {
     }
 }
 
-/// A duration that is given, or that the object has: as a duration, or as the time at which it ends.
+/// A duration that is given, or that the object has: as a duration, or as the time at which it
+/// ends.
 #[derive(Clone, Debug)]
 pub struct DurationSource {
     pub given: Option<GoDuration>,

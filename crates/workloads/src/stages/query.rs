@@ -1,5 +1,6 @@
-//! [`StageQuery`]: the part of jq that keys of Stages use. Paths (`.a.b`, `.["x"]`, `.[0]`, `.[]`, `?`), pipes,
-//! `select`, comparisons, `and`, `or`, `not`, `//`, literals, and some functions of one value.
+//! [`StageQuery`]: the part of jq that keys of Stages use. Paths (`.a.b`, `.["x"]`, `.[0]`, `.[]`,
+//! `?`), pipes, `select`, comparisons, `and`, `or`, `not`, `//`, literals, and some functions of
+//! one value.
 
 mod reader;
 

@@ -108,7 +108,8 @@ fn duration(spec: &Value, given: &str, from: &str) -> Result<Option<DurationSour
     Ok(Some(DurationSource { given, from }))
 }
 
-/// Reads the older form of steps, `spec.next`: events and finalizers, then the deletion or the patches.
+/// Reads the older form of steps, `spec.next`: events and finalizers, then the deletion or the
+/// patches.
 fn next(next: &Value) -> Result<Vec<StageStep>, String> {
     let mut steps = vec![];
     steps.extend(next.get("event").map(event));

@@ -1,9 +1,9 @@
-//! Templates of Stages: Go's `text/template` with the functions that KWOK adds to it, and those of the
-//! library sprig that work on values. There are no functions that read the environment, files or the
-//! network.
+//! Templates of Stages: Go's `text/template` with the functions that KWOK adds to it, and those of
+//! the library sprig that work on values. There are no functions that read the environment, files
+//! or the network.
 //!
-//! A field that is absent is nil. Steps, sizes and nesting are limited, so that no template takes long
-//! or much memory, whatever it says.
+//! A field that is absent is nil. Steps, sizes and nesting are limited, so that no template takes
+//! long or much memory, whatever it says.
 
 mod arguments;
 mod collections;

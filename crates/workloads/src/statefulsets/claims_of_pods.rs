@@ -1,5 +1,5 @@
-//! The owners of claims, by the retention policy of a StatefulSet: claims that are to be deleted with
-//! the set or with a pod that is not wanted any more have it as their controller.
+//! The owners of claims, by the retention policy of a StatefulSet: claims that are to be deleted
+//! with the set or with a pod that is not wanted any more have it as their controller.
 
 use super::identity::is_in_range;
 use crate::pod_control::controller_reference;
@@ -56,7 +56,8 @@ pub(super) fn is_stale(claim: &Object, object: &Object) -> bool {
     named.is_some_and(|reference| !has_uid(reference, object))
 }
 
-/// Whether a claim has another controller than the set or the pod, so that the policy is not applied.
+/// Whether a claim has another controller than the set or the pod, so that the policy is not
+/// applied.
 pub(super) fn has_other_controller(claim: &Object, set: &Object, pod: &Object) -> bool {
     let retention = retention(set);
     if !retention.deletes_with_set && !retention.deletes_when_scaled {

@@ -145,7 +145,8 @@ impl Update<'_> {
         self.replace(used, wanted, deleted_current).await
     }
 
-    /// Runs a step for all pods: one after the other until one must wait, or in batches that double.
+    /// Runs a step for all pods: one after the other until one must wait, or in batches that
+    /// double.
     async fn for_all<F>(&self, count: usize, step: impl Fn(usize) -> F) -> Result<Step, Failure>
     where
         F: Future<Output = Result<Step, Failure>>,
@@ -275,8 +276,8 @@ impl Update<'_> {
         Ok(Step::Wait)
     }
 
-    /// Deletes the pod with the highest ordinal that has another revision, unless one above it is not
-    /// available yet.
+    /// Deletes the pod with the highest ordinal that has another revision, unless one above it is
+    /// not available yet.
     async fn replace(
         &self,
         used: &Used,

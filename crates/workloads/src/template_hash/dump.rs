@@ -1,4 +1,5 @@
-//! Prints a pod template as Go's reflection does: `(v1.PodTemplateSpec){ObjectMeta:(v1.ObjectMeta){...`.
+//! Prints a pod template as Go's reflection does:
+//! `(v1.PodTemplateSpec){ObjectMeta:(v1.ObjectMeta){...`.
 
 use super::quantities;
 use super::types::{Field, GoType, Shape, TYPES};

@@ -101,9 +101,9 @@ pub(crate) fn mismatch(volume: &Object, claim: &Object) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Returns the best volume for a claim: one that is reserved for it, else the smallest that is large
-/// enough, those with the fewest access modes first. `is_delayed`: the scheduler decides, so only a
-/// reserved volume will do.
+/// Returns the best volume for a claim: one that is reserved for it, else the smallest that is
+/// large enough, those with the fewest access modes first. `is_delayed`: the scheduler decides, so
+/// only a reserved volume will do.
 pub(crate) fn find_best<'v>(
     claim: &Object,
     volumes: impl IntoIterator<Item = &'v Object>,

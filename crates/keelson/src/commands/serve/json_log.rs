@@ -1,5 +1,6 @@
-//! [`JsonLog`]: log lines in the format of `--logging-format=json` (component-base `logs/json`): `ts` in milliseconds since
-//! 1970, `caller`, `msg`, `v`, then the fields. Lines of errors have no `v`, and their error is `err`.
+//! [`JsonLog`]: log lines in the format of `--logging-format=json` (component-base `logs/json`):
+//! `ts` in milliseconds since 1970, `caller`, `msg`, `v`, then the fields. Lines of errors have no
+//! `v`, and their error is `err`.
 
 use serde_json::Value;
 use std::fmt;

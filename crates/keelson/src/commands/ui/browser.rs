@@ -1,6 +1,6 @@
-//! Opens the page in the browser of the user. The address has the token, and other users of this host
-//! can read the arguments of processes. So the browser is given a file that only the user can read, and
-//! that leads to the address.
+//! Opens the page in the browser of the user. The address has the token, and other users of this
+//! host can read the arguments of processes. So the browser is given a file that only the user can
+//! read, and that leads to the address.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -68,7 +68,8 @@ pub async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Answers a request: the site is checked first, then the files are served, then the token is checked.
+/// Answers a request: the site is checked first, then the files are served, then the token is
+/// checked.
 async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<AnswerBody> {
     if let Err(refusal) = shared.gate.check_site(request.headers()) {
         return refused(refusal);

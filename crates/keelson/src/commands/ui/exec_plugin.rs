@@ -44,8 +44,8 @@ pub struct PluginCredentials {
 }
 
 impl ExecPlugin {
-    /// Reads the member `exec` of a user. `folder` is that of the kubeconfig: a command with a slash is
-    /// relative to it, one without is looked for on the `PATH`.
+    /// Reads the member `exec` of a user. `folder` is that of the kubeconfig: a command with a
+    /// slash is relative to it, one without is looked for on the `PATH`.
     pub fn read(exec: &Value, cluster: &Value, folder: &Path) -> Result<ExecPlugin> {
         let text = |name: &str| exec.str_at(&[name]).unwrap_or_default();
         let api_version = text("apiVersion");

@@ -1,7 +1,8 @@
-//! [`Forwarder`]: passes the requests of the page on to the API server with the user's credentials, and
-//! the responses back while they arrive. Only the headers that the page needs are passed on, so that a
-//! request can claim to be nobody else (impersonation, authenticating proxies). Credentials that a
-//! program gave are renewed when they end or the server refuses them; the refused request fails.
+//! [`Forwarder`]: passes the requests of the page on to the API server with the user's credentials,
+//! and the responses back while they arrive. Only the headers that the page needs are passed on, so
+//! that a request can claim to be nobody else (impersonation, authenticating proxies). Credentials
+//! that a program gave are renewed when they end or the server refuses them; the refused request
+//! fails.
 
 use super::answers::{AnswerBody, harden, plain, unreachable, whole};
 use super::gate::other_protocols;

@@ -1,9 +1,10 @@
 //! [`Gate`]: which requests to `keelson ui` come from its page.
 //!
-//! Any page that a browser on this host shows can send requests to a port of it. So a request must name
-//! this server as its host (a name that somebody lets lead here does not help him), must not come from
-//! another origin, and must carry the token, which is in no cookie and which only the page knows. The
-//! files of the page hold nothing and need no token: a browser loads them before the page can send one.
+//! Any page that a browser on this host shows can send requests to a port of it. So a request must
+//! name this server as its host (a name that somebody lets lead here does not help him), must not
+//! come from another origin, and must carry the token, which is in no cookie and which only the
+//! page knows. The files of the page hold nothing and need no token: a browser loads them before
+//! the page can send one.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,7 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// The prefix of the WebSocket subprotocol that carries a token, since a browser sends no header then.
+/// The prefix of the WebSocket subprotocol that carries a token, since a browser sends no header
+/// then.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Why a request is refused.

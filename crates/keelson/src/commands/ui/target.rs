@@ -51,8 +51,8 @@ impl Target {
         Target::of(kubeconfig, flags.context.as_deref(), folder).with_context(context)
     }
 
-    /// Reads a context, or the current one. Users of other contexts are not looked at: they may have
-    /// credentials that are not supported.
+    /// Reads a context, or the current one. Users of other contexts are not looked at: they may
+    /// have credentials that are not supported.
     fn of(kubeconfig: Value, context: Option<&str>, folder: &Path) -> Result<Target> {
         let Value::Object(mut kubeconfig) = kubeconfig else { bail!("it is no kubeconfig") };
         if let Some(name) = context {
@@ -74,8 +74,8 @@ impl Target {
         Ok(Target { kubeconfig, folder: folder.to_owned(), plugin, impersonated })
     }
 
-    /// Returns the server with the user's credentials, and when they end. May run the user's program,
-    /// which may ask him: blocks.
+    /// Returns the server with the user's credentials, and when they end. May run the user's
+    /// program, which may ask him: blocks.
     pub fn connect(&self) -> Result<(Server, Option<Timestamp>)> {
         let mut kubeconfig = self.kubeconfig.clone();
         let mut expires = None;

@@ -65,8 +65,8 @@ fn quoted(text: &str) -> Option<&str> {
     text.split('"').nth(1)
 }
 
-/// Splits the errors of strict decoding: `unknown field "spec.x", duplicate field "data"`, and lines of the YAML
-/// reader, `line 3: key "a" already set in map`.
+/// Splits the errors of strict decoding: `unknown field "spec.x", duplicate field "data"`, and
+/// lines of the YAML reader, `line 3: key "a" already set in map`.
 fn strict_errors(errors: &str) -> Vec<Place> {
     let mut places = vec![];
     for part in errors.split(", unknown field ").flat_map(|part| part.split(", duplicate field ")) {
@@ -93,7 +93,8 @@ fn strict_errors(errors: &str) -> Vec<Place> {
     places
 }
 
-/// Returns the field that a message of Go's decoder names: `Go struct field PodSpec.spec.containers of type`.
+/// Returns the field that a message of Go's decoder names:
+/// `Go struct field PodSpec.spec.containers of type`.
 fn go_field(message: &str) -> Option<String> {
     let (_, rest) = message.split_once(GO_FIELD)?;
     let (path, _) = rest.split_once(" of type")?;

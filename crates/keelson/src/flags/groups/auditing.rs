@@ -251,7 +251,8 @@ const WEBHOOK: Names = Names {
     version: "audit-webhook-version",
 };
 
-/// Checks the flags and applies them. As upstream, those of a backend that is not used are not checked.
+/// Checks the flags and applies them. As upstream, those of a backend that is not used are not
+/// checked.
 pub fn apply(setup: &mut Setup<'_>) {
     let before = setup.errors.len();
     let log = log(setup);

@@ -133,7 +133,8 @@ fn apply_simulation(setup: &mut Setup<'_>) {
     }
 }
 
-/// Reads the Stages of --simulate-stages. The log says which other objects of the files are not used.
+/// Reads the Stages of --simulate-stages. The log says which other objects of the files are not
+/// used.
 fn stages_of_files(setup: &mut Setup<'_>) -> StageFiles {
     let mut stages = StageFiles::default();
     let mut others: BTreeSet<String> = BTreeSet::new();
@@ -215,8 +216,8 @@ fn apply_data_dir(setup: &mut Setup<'_>) {
     }
 }
 
-/// Returns whether acknowledged writes survive a crash. A value may also be written like the constants of the API,
-/// as their conventions demand of flags.
+/// Returns whether acknowledged writes survive a crash. A value may also be written like the
+/// constants of the API, as their conventions demand of flags.
 fn is_durable(word: &str) -> Option<bool> {
     match word {
         "sync" | "Sync" => Some(true),

@@ -1,5 +1,5 @@
-//! What discovery says of servers behind this one: of their aggregated documents, of their lists, and of
-//! servers that are gone.
+//! What discovery says of servers behind this one: of their aggregated documents, of their lists,
+//! and of servers that are gone.
 
 use super::scripted::{AGGREGATED, AGGREGATED_BETA, Page, Registered, Scripted};
 use super::{DEFINITIONS, SERVICES, external_service};

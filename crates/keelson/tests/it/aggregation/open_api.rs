@@ -107,8 +107,8 @@ impl Resolver for Here {
     }
 }
 
-/// Asks for both versions of a server until it was asked `count` times for its v2 document. Returns the
-/// outcomes when they were first complete, and at the end.
+/// Asks for both versions of a server until it was asked `count` times for its v2 document. Returns
+/// the outcomes when they were first complete, and at the end.
 ///
 /// All runs on one thread, so that both are wanted before the server is asked first.
 fn outcomes(behind: &Scripted, count: usize) -> [[Outcome; 2]; 2] {

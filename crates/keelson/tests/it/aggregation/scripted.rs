@@ -1,4 +1,5 @@
-//! A server behind this one whose answers come from a table, over HTTPS. It records what it is asked.
+//! A server behind this one whose answers come from a table, over HTTPS. It records what it is
+//! asked.
 
 use crate::http::Client;
 use bytes::Bytes;
@@ -62,7 +63,8 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Starts a server of the service `behind` in the namespace `default`; paths without a page are 404.
+    /// Starts a server of the service `behind` in the namespace `default`; paths without a page are
+    /// 404.
     pub fn start(pages: &[(&str, Page)]) -> Scripted {
         let runtime = Runtime::new().expect("a runtime");
         let (config, bundle) = certificate("http/1.1", &["behind.default.svc"]);

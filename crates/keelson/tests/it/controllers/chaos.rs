@@ -1,7 +1,9 @@
-//! Owners and dependents, built-in and custom, are created and deleted by concurrent writers while the
-//! server is killed and restarted. At the end exactly the expected objects exist, with the expected owners.
+//! Owners and dependents, built-in and custom, are created and deleted by concurrent writers while
+//! the server is killed and restarted. At the end exactly the expected objects exist, with the
+//! expected owners.
 //!
-//! `KEELSON_CHAOS_SECONDS` sets the duration (default 6); `KEELSON_CHAOS_SEED` repeats a run's choices.
+//! `KEELSON_CHAOS_SECONDS` sets the duration (default 6); `KEELSON_CHAOS_SEED` repeats a run's
+//! choices.
 
 use super::MAPS;
 use crate::kill::Server;
@@ -146,7 +148,8 @@ impl Writer<'_> {
     fn run(mut self, deadline: Instant) -> Model {
         while Instant::now() < deadline {
             let name = format!("w{}-{}", self.number, self.random.below(NAMES));
-            // Objects that may have been collected meanwhile are not in the model, and their names become free.
+            // Objects that may have been collected meanwhile are not in the model, and their names
+            // become free.
             self.model.collect();
             let is_there = self.model.objects.contains_key(&name);
             match (self.random.below(3) > 0, is_there) {
@@ -273,8 +276,8 @@ fn define_widgets(caller: &mut Caller<'_>) {
     caller.call_until_answered("GET", WIDGETS);
 }
 
-/// Waits until all loops have taken in what was written before: an object without an owner is collected only after
-/// what came before it was looked at.
+/// Waits until all loops have taken in what was written before: an object without an owner is
+/// collected only after what came before it was looked at.
 fn settle(caller: &mut Caller<'_>) {
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": ABSENT});
     let object = json!({"metadata": {"name": "settle", "ownerReferences": [owner]}});

@@ -115,7 +115,8 @@ fn cycles_of_blocking_owners_in_foreground_deletion_are_deleted() {
     server.stop();
 }
 
-/// Both wait for their dependents when they get references to each other, so neither is processed as a dependent first.
+/// Both wait for their dependents when they get references to each other, so neither is processed
+/// as a dependent first.
 #[test]
 fn cycles_that_form_during_foreground_deletion_are_deleted() {
     let server = with_controllers();

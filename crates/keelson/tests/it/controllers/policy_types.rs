@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// One policy per line: name, spec and resulting status. The names of types had random digits at their ends.
+/// One policy per line: name, spec and resulting status. The names of types had random digits at
+/// their ends.
 const RECORDED: &str = include_str!("../files/policy_types.txt");
 
 fn foos() -> Value {

@@ -1,5 +1,5 @@
-//! Controllers of endpoints, disruption budgets, finished Jobs, and protection of volumes and claims.
-//! Expected objects are those that kube-controller-manager 1.36.2 writes.
+//! Controllers of endpoints, disruption budgets, finished Jobs, and protection of volumes and
+//! claims. Expected objects are those that kube-controller-manager 1.36.2 writes.
 
 use super::{MERGE, create, wait_deleted, wait_until, with_controllers};
 use crate::http::Client;

@@ -1,5 +1,5 @@
-//! One etcd and one configuration for kube-apiserver and Keelson: each reads what the other has encrypted, with every
-//! provider, before, during and after a rotation.
+//! One etcd and one configuration for kube-apiserver and Keelson: each reads what the other has
+//! encrypted, with every provider, before, during and after a rotation.
 
 use super::{KmsBehaviour, STATUS};
 use crate::controllers::wait_until;

@@ -76,8 +76,8 @@ fn clock_jumps_change_only_timestamps() {
     server.stop();
 }
 
-/// The same for custom resources in a version that a webhook converts, whose writes another webhook admits: deadlines of
-/// calls do not use that clock.
+/// The same for custom resources in a version that a webhook converts, whose writes another webhook
+/// admits: deadlines of calls do not use that clock.
 #[test]
 fn clock_jumps_change_nothing_for_webhooks() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");

@@ -1,4 +1,5 @@
-//! Disks that are full, read-only or broken for some time, and power cuts that tear unsynced writes.
+//! Disks that are full, read-only or broken for some time, and power cuts that tear unsynced
+//! writes.
 
 use super::converted;
 use super::load::{self, Load, Reads};

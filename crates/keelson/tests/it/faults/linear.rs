@@ -130,7 +130,8 @@ impl CompletedCalls {
 /// far an order was found.
 pub fn check(calls: &[Call]) -> Result<(), String> {
     let mut calls = calls.to_vec();
-    // A read without a response has no information; a write without one may happen at any later time.
+    // A read without a response has no information; a write without one may happen at any later
+    // time.
     calls.retain(|call| {
         (call.operation, call.outcome) != (Operation::Read, Outcome::Unknown)
             && call.outcome != Outcome::Refused

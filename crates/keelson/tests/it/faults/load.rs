@@ -334,8 +334,8 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
     events
 }
 
-/// Takes from the watch what became of a write without a response; it may have happened at any later
-/// time, or not at all. Then the call is removed.
+/// Takes from the watch what became of a write without a response; it may have happened at any
+/// later time, or not at all. Then the call is removed.
 fn settle(call: &mut Call, written: &HashMap<u64, &Event>) -> bool {
     let (Operation::Create(id) | Operation::Update(id, _), Outcome::Unknown) =
         (call.operation, call.outcome)

@@ -5,8 +5,8 @@ use keelson::Keelson;
 
 /// Two definitions, and objects of both.
 const CHART: &str = include_str!("../files/chart.yaml");
-/// What a chart leaves to be done when kubectl was given all of it at once: it looks the kinds up before it creates
-/// anything.
+/// What a chart leaves to be done when kubectl was given all of it at once: it looks the kinds up
+/// before it creates anything.
 const FIRST: &str = "ensure CRDs are installed first";
 
 /// Runs rows where the chart lies.

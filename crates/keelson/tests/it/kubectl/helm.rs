@@ -1,5 +1,5 @@
-//! Helm 3 and 4 with a simulated cluster: charts of different sort are installed, upgraded, tested, rolled
-//! back and removed, and Helm waits for what they contain (`tests/charts`).
+//! Helm 3 and 4 with a simulated cluster: charts of different sort are installed, upgraded, tested,
+//! rolled back and removed, and Helm waits for what they contain (`tests/charts`).
 
 use super::{Kubectl, Row};
 use keelson::{Keelson, Simulation};

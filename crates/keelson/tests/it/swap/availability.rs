@@ -75,7 +75,8 @@ pub fn endpoints(scene: &Scene) {
     });
 }
 
-/// Endpoints and EndpointSlices of Services with and without selectors. `scale` changes the number of Pods.
+/// Endpoints and EndpointSlices of Services with and without selectors. `scale` changes the number
+/// of Pods.
 pub fn services(scene: &Scene, scale: impl Fn(usize)) {
     let service = |name: &str, more: Value| {
         let mut spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
@@ -178,7 +179,8 @@ fn autoscaler(scene: &Scene, name: &str, min: u32, max: u32) -> String {
     format!("{autoscalers}/{name}")
 }
 
-/// Writes the metrics of all Pods as metrics-server would serve them. `load`, in millicores, is divided among them.
+/// Writes the metrics of all Pods as metrics-server would serve them. `load`, in millicores, is
+/// divided among them.
 fn measure(scene: &Scene, load: u64) {
     let pods = scene.get("v1/pods").body;
     let is_live = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();

@@ -1,5 +1,5 @@
-//! A cluster of processes: a server, kube-controller-manager and kube-scheduler with their own users, and
-//! fake kubelets.
+//! A cluster of processes: a server, kube-controller-manager and kube-scheduler with their own
+//! users, and fake kubelets.
 
 use super::identity;
 use keelson::Pki;
@@ -111,15 +111,16 @@ impl Cluster {
         Cluster::around(vec![server], files, |_| vec![])
     }
 
-    /// Starts Keelson with its own workload controllers and scheduler, where five seconds pass in one: its
-    /// intervals are those of kube-controller-manager, which is started with shorter ones.
+    /// Starts Keelson with its own workload controllers and scheduler, where five seconds pass in
+    /// one: its intervals are those of kube-controller-manager, which is started with shorter ones.
     pub fn of_simulation() -> Cluster {
         let flags = ["--simulate", "--simulate-nodes=0", "--simulate-rate=5"];
         let (server, files) = start_keelson(&flags);
         Cluster::around(vec![server], files, |_| vec![])
     }
 
-    /// Starts a cluster with kube-apiserver and etcd. `more` are further flags of kube-controller-manager.
+    /// Starts a cluster with kube-apiserver and etcd. `more` are further flags of
+    /// kube-controller-manager.
     pub fn of_reference(programs: &Programs, more: &[&str]) -> Option<Cluster> {
         let etcd = kubernetes_program(ETCD, "etcd")?;
         let api_server = kubernetes_program(API_SERVER, "kube-apiserver")?;
@@ -209,7 +210,8 @@ impl Cluster {
         self.programs.iter().flat_map(named).collect()
     }
 
-    /// Returns whether Keelson stopped its controllers because kube-controller-manager holds the lease.
+    /// Returns whether Keelson stopped its controllers because kube-controller-manager holds the
+    /// lease.
     pub fn has_stepped_aside(&self) -> bool {
         self.servers[0]
             .log()
@@ -302,7 +304,8 @@ fn define(admin: &Api, group: &str, version: &str, names: Value) {
     assert!(served.is_some(), "{plural}.{group} is not served");
 }
 
-/// Creates a custom resource for owners and dependents, and one that replaces the resource metrics API.
+/// Creates a custom resource for owners and dependents, and one that replaces the resource metrics
+/// API.
 fn define_resources(admin: &Api) {
     let widgets = json!({"plural": "widgets", "singular": "widget", "kind": "Widget"});
     define(admin, "testkit.keelson", "v1", widgets);

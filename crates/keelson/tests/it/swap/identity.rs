@@ -43,8 +43,8 @@ fn certificate(api: &Api, made: &Value) -> Vec<u8> {
     STANDARD.decode(text).expect("base64")
 }
 
-/// A node that gets its certificate as kubeadm's nodes do: by a bootstrap token and a signing request that
-/// kube-controller-manager approves and signs.
+/// A node that gets its certificate as kubeadm's nodes do: by a bootstrap token and a signing
+/// request that kube-controller-manager approves and signs.
 pub fn bootstrap(admin: &Api, node: &str) -> Api {
     let data = json!({"token-id": TOKEN.0, "token-secret": TOKEN.1,
         "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"});

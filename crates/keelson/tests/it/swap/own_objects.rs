@@ -1,5 +1,6 @@
-//! Scenarios of Keelson's controllers for objects: garbage collection, service accounts and tokens, bootstrap
-//! tokens, aggregated ClusterRoles, type checks of policies, protection of volumes, ServiceCIDRs.
+//! Scenarios of Keelson's controllers for objects: garbage collection, service accounts and tokens,
+//! bootstrap tokens, aggregated ClusterRoles, type checks of policies, protection of volumes,
+//! ServiceCIDRs.
 
 use super::cluster::items;
 use super::identity;
@@ -79,7 +80,8 @@ pub fn refused_certificate(scene: &Scene) {
     scene.record(managers(&signed));
 }
 
-/// Objects that each namespace has and that are created again; tokens, which are deleted with their accounts.
+/// Objects that each namespace has and that are created again; tokens, which are deleted with their
+/// accounts.
 pub fn accounts(scene: &Scene) {
     let account = "v1/serviceaccounts/default";
     let authority = "v1/configmaps/kube-root-ca.crt";

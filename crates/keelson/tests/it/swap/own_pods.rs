@@ -1,5 +1,5 @@
-//! Scenarios of Keelson's controllers with Pods created by the test: deletion of namespaces, endpoints, disruption
-//! budgets, claims in use, quotas, finished Jobs.
+//! Scenarios of Keelson's controllers with Pods created by the test: deletion of namespaces,
+//! endpoints, disruption budgets, claims in use, quotas, finished Jobs.
 
 use super::scene::{Scene, all_ready, facts, managers, name, run_pod};
 use super::{availability, lifecycle};

@@ -1,5 +1,6 @@
-//! A kube-controller-manager is started and stopped while owners, dependents and namespaces are created and deleted.
-//! Whichever process runs the controllers, all garbage is collected, and no object that still has an owner.
+//! A kube-controller-manager is started and stopped while owners, dependents and namespaces are
+//! created and deleted. Whichever process runs the controllers, all garbage is collected, and no
+//! object that still has an owner.
 //!
 //! `KEELSON_SWAP_RESTARTS` is the number of starts (default 2).
 
@@ -110,7 +111,8 @@ fn wait_for_log(server: &Process, words: &str, count: usize) {
     assert!(poll(POLL_TIMEOUT, said).is_some(), "not {count} times {words:?}: {}", server.log());
 }
 
-/// Returns the names in the DELETED events of dependents, in the order of a watch from the first revision.
+/// Returns the names in the DELETED events of dependents, in the order of a watch from the first
+/// revision.
 fn deleted(api: &Api, revision: &str, count: usize) -> Vec<String> {
     let path = format!("{MAPS}?watch=1&timeoutSeconds=60&resourceVersion={revision}");
     let mut watch = api.watch(&path).expect("the history is there");
@@ -124,7 +126,8 @@ fn deleted(api: &Api, revision: &str, count: usize) -> Vec<String> {
     names
 }
 
-/// Returns the time of each manager from its lease to the start of its garbage collector, from its log.
+/// Returns the time of each manager from its lease to the start of its garbage collector, from its
+/// log.
 fn start_times(log: &str) -> Vec<Duration> {
     // `I1123 04:36:00.903954 12226 file.go:1] "words"`
     let time = |line: &str| {

@@ -41,7 +41,8 @@ impl<'c> Scene<'c> {
         self.lines.borrow_mut().push(format!("{}: {what}", self.name));
     }
 
-    /// Returns the path of a resource in the scenario's namespace, such as `apps/v1/deployments/web` or `v1/pods`.
+    /// Returns the path of a resource in the scenario's namespace, such as
+    /// `apps/v1/deployments/web` or `v1/pods`.
     pub fn path(&self, resource: &str) -> String {
         let parts: Vec<&str> = resource.splitn(3, '/').collect();
         let namespace = self.name;

@@ -1,4 +1,5 @@
-//! Validates pod annotations: AppArmor and seccomp profiles, tolerations, deletion cost, mirror pods.
+//! Validates pod annotations: AppArmor and seccomp profiles, tolerations, deletion cost, mirror
+//! pods.
 
 use super::scheduling;
 use crate::check::Field;
@@ -17,8 +18,8 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 const LOCALHOST: &str = "localhost/";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Validates the annotations of a pod or template. `is_cost_checked` is false for an update that keeps an invalid
-/// deletion cost.
+/// Validates the annotations of a pod or template. `is_cost_checked` is false for an update that
+/// keeps an invalid deletion cost.
 pub(super) fn validate(
     at: &Field<'_, '_>,
     spec: &Field<'_, '_>,

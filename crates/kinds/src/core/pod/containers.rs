@@ -141,8 +141,8 @@ fn no_tokens(volumes: &Field<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Validates what only pods, not templates, must have: images without surrounding spaces, and a service account for
-/// tokens.
+/// Validates what only pods, not templates, must have: images without surrounding spaces, and a
+/// service account for tokens.
 pub(super) fn images(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     if spec.str("serviceAccountName").is_empty() {
         no_tokens(&spec.field("volumes"), errors);

@@ -144,7 +144,8 @@ pub(super) fn pull_policy(image: &str) -> &'static str {
 /// Bytes of an image's name without its registry and tag.
 const REPOSITORY_BYTES_MAX: usize = 255;
 
-/// Returns the length of an image name without its registry; a single word gets the prefix `library/`.
+/// Returns the length of an image name without its registry; a single word gets the prefix
+/// `library/`.
 fn repository_bytes(name: &str) -> usize {
     match name.split_once('/') {
         None => "library/".len() + name.len(),
@@ -153,8 +154,8 @@ fn repository_bytes(name: &str) -> usize {
     }
 }
 
-/// Returns whether a part of an image path is valid: words separated by a period, one or two underscores, or any
-/// number of dashes.
+/// Returns whether a part of an image path is valid: words separated by a period, one or two
+/// underscores, or any number of dashes.
 fn is_path_component(part: &str) -> bool {
     let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let mut separators = part.split(|c: char| c.is_ascii() && is_word(c as u8));
@@ -181,7 +182,8 @@ fn is_registry(part: &str) -> bool {
     is_port && (is_address || host.split('.').all(is_word))
 }
 
-/// Returns the tag of an image; `latest` when it has neither a tag nor a digest; `None` when the name is invalid.
+/// Returns the tag of an image; `latest` when it has neither a tag nor a digest; `None` when the
+/// name is invalid.
 fn image_tag(image: &str) -> Option<&str> {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),

@@ -277,7 +277,8 @@ fn claims(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     }
 }
 
-/// Returns the total requests of a pod's containers. Of init containers that end, the largest counts.
+/// Returns the total requests of a pod's containers. Of init containers that end, the largest
+/// counts.
 pub(super) fn total_requests(spec: &Map) -> Vec<(Str, Quantity)> {
     let mut totals: Vec<(Str, Quantity)> = vec![];
     let mut places: HashMap<Str, usize> = HashMap::new();

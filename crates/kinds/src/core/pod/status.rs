@@ -78,7 +78,8 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Validates `nodeAllocatableResourceClaimStatuses`: each names a claim of the pod, its containers and its resources.
+/// Validates `nodeAllocatableResourceClaimStatuses`: each names a claim of the pod, its containers
+/// and its resources.
 fn node_claims(status: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const MISSING: &str = "must not be empty";
     let list = status.field("nodeAllocatableResourceClaimStatuses");

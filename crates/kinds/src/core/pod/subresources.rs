@@ -27,7 +27,8 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 /// The resources that a resize may change.
 const RESIZED: [&str; 2] = ["cpu", "memory"];
 
-/// Replaces the new pod by the stored one, except for metadata that validation compares. Returns the new spec.
+/// Replaces the new pod by the stored one, except for metadata that validation compares. Returns
+/// the new spec.
 fn restore(new: &mut Object, old: &Object) -> Map {
     let desired = std::mem::take(new);
     *new = old.clone();
@@ -61,8 +62,8 @@ fn restore_except_ephemeral_containers(new: &mut Object, old: &Object) {
     take(&desired, new.object_mut("spec"), "ephemeralContainers");
 }
 
-/// Restores everything except resources. If the containers are not those of before, in their order, they stay as
-/// sent, for validation to reject.
+/// Restores everything except resources. If the containers are not those of before, in their order,
+/// they stay as sent, for validation to reject.
 fn restore_except_resources(new: &mut Object, old: &Object) {
     let desired = restore(new, old);
     let spec = new.object_mut("spec");
@@ -211,7 +212,8 @@ fn only_resized(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorLi
     const RESIZABLE: &str = "only cpu and memory resources are mutable";
     let differs = |now: &Value, then: &Value| {
         let mut now = with_stored_amounts(now, then);
-        // Upstream drops the claims before the comparison, so containers with claims cannot be resized.
+        // Upstream drops the claims before the comparison, so containers with claims cannot be
+        // resized.
         if let Some(resources) = child(&mut now, "resources") {
             resources.remove("claims");
         }

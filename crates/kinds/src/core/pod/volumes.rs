@@ -287,8 +287,8 @@ fn projected(at: &Field<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Checks that no two sources of a volume create the same file. Like upstream, ignores tokens, and shows the name of
-/// a source that has one.
+/// Checks that no two sources of a volume create the same file. Like upstream, ignores tokens, and
+/// shows the name of a source that has one.
 fn unique_paths<'a>(
     at: &Field<'a, '_>,
     volume: &Path<'_>,
@@ -355,8 +355,8 @@ pub(crate) fn persistent_iscsi(at: &Field<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Returns whether a text is an iSCSI name: `iqn.2001-04.com.example:storage`, `eui.` with 16 hexadecimal digits, or
-/// `naa.` with 32.
+/// Returns whether a text is an iSCSI name: `iqn.2001-04.com.example:storage`, `eui.` with 16
+/// hexadecimal digits, or `naa.` with 32.
 fn is_iscsi_name(text: &str) -> bool {
     let is_hex = |text: &str, digits: usize| {
         text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -603,7 +603,8 @@ fn image(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("pullPolicy").required_one_of(errors, &["Always", "IfNotPresent", "Never"]);
 }
 
-/// Requires a relative path without `..` that does not start with `..`, the prefix of the kubelet's own files.
+/// Requires a relative path without `..` that does not start with `..`, the prefix of the kubelet's
+/// own files.
 fn not_reserved(at: &Field<'_, '_>, errors: &mut ErrorList) {
     descending(at, errors);
     if at.text().starts_with("..") && !at.text().starts_with("../") {

@@ -18,8 +18,8 @@ const WARNING_CHARACTERS_MAX: usize = 256;
 /// Characters of all warnings of a response.
 const ALL_CHARACTERS_MAX: usize = 4096;
 
-/// Warnings without duplicates, in the order in which they are found. Warnings that exceed the headers of a response
-/// are dropped.
+/// Warnings without duplicates, in the order in which they are found. Warnings that exceed the
+/// headers of a response are dropped.
 #[derive(Default)]
 pub(crate) struct Warnings {
     texts: Vec<Str>,

@@ -76,7 +76,8 @@ pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
     }
 }
 
-/// Restores node ports by port name, unless the client assigned them to another port. Duplicates are rejected later.
+/// Restores node ports by port name, unless the client assigned them to another port. Duplicates
+/// are rejected later.
 fn keep_node_ports(new: &mut Object, old: &Object) {
     let before = old.array_at(&["spec", "ports"]);
     let known: HashMap<&str, i64> = before

@@ -5,8 +5,8 @@ use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value, ip}
 
 const HEADLESS: &str = "None";
 
-/// Sets `ipFamilyPolicy` and `ipFamilies`. `families` are those of the service CIDRs, the default one first. Returns
-/// 422 when the service does not fit them.
+/// Sets `ipFamilyPolicy` and `ipFamilies`. `families` are those of the service CIDRs, the default
+/// one first. Returns 422 when the service does not fit them.
 pub fn complete(
     service: &mut Object,
     old: Option<&Object>,
@@ -58,7 +58,8 @@ pub fn is_headless(service: &Object) -> bool {
     texts(service, "clusterIPs").first() == Some(&HEADLESS)
 }
 
-/// Returns whether the service is headless without a selector: it may use families that the cluster does not have.
+/// Returns whether the service is headless without a selector: it may use families that the cluster
+/// does not have.
 fn is_headless_without_selector(service: &Object) -> bool {
     service.str_at(&["spec", "clusterIP"]) == HEADLESS
         && service.at(&["spec", "selector"]).is_none_or(Value::is_empty)
@@ -73,7 +74,8 @@ pub fn texts<'o>(service: &'o Object, name: &str) -> Vec<&'o str> {
     service.array_at(&["spec", name]).iter().filter_map(Value::as_str).collect()
 }
 
-/// Returns whether an update keeps the families: a PreferDualStack service does not change with the cluster.
+/// Returns whether an update keeps the families: a PreferDualStack service does not change with the
+/// cluster.
 pub fn keeps_families(service: &Object, old: &Object) -> bool {
     let prefers =
         |service: &Object| policy(service) == "PreferDualStack" && !is_external_name(service);

@@ -33,8 +33,8 @@ pub(super) fn all(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Reports duplicate ports, and node ports of a type without them. Duplicate node ports are rejected by the
-/// allocation.
+/// Reports duplicate ports, and node ports of a type without them. Duplicate node ports are
+/// rejected by the allocation.
 pub(super) fn collisions(spec: &Field<'_, '_>, is_new: bool, errors: &mut ErrorList) {
     let list = spec.field("ports");
     if spec.str("type") == "ClusterIP" {
@@ -70,8 +70,8 @@ pub(super) fn collisions(spec: &Field<'_, '_>, is_new: bool, errors: &mut ErrorL
     }
 }
 
-/// Checks node ports that are shared by protocols: only ports with the same number may share one. Other duplicates
-/// are rejected by the allocation.
+/// Checks node ports that are shared by protocols: only ports with the same number may share one.
+/// Other duplicates are rejected by the allocation.
 fn shared_node_ports(list: &Field<'_, '_>, errors: &mut ErrorList) {
     let number = |port: &Field<'_, '_>| port.int("port").unwrap_or(0);
     let mut given: HashMap<i64, i64> = HashMap::new();

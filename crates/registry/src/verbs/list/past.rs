@@ -15,7 +15,8 @@ use std::error::Error;
 const PAST_STRETCH: usize = 32;
 
 impl Registry {
-    /// Returns up to `limit` matching objects at `revision`, from key `start` on; `None`: it is compacted.
+    /// Returns up to `limit` matching objects at `revision`, from key `start` on; `None`: it is
+    /// compacted.
     pub(crate) async fn past_page(
         &self,
         target: &Target,

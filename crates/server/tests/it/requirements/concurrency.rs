@@ -1,4 +1,5 @@
-//! R-CONC: `metadata.resourceVersion` as the precondition of an update, and as the server's logical clock.
+//! R-CONC: `metadata.resourceVersion` as the precondition of an update, and as the server's logical
+//! clock.
 
 use super::{MAPS, create, map, pod, put, refused, server};
 use crate::world::revision_of;
@@ -57,7 +58,8 @@ fn some_kinds_require_a_resource_version_for_an_update() {
     server.stop();
 }
 
-/// The same kinds require a resourceVersion as in kube-apiserver 1.36: EndpointSlices do not, for example.
+/// The same kinds require a resourceVersion as in kube-apiserver 1.36: EndpointSlices do not, for
+/// example.
 #[test]
 fn the_kinds_that_require_a_resource_version_match_kube_apiserver() {
     let server = server();

@@ -7,7 +7,8 @@ use super::world::{
 use super::{JSON_PATCH, MERGE_PATCH, patch, pod, put, server};
 use serde_json::{Value, json};
 
-/// Returns the paths of required fields that an object has, as JSON pointers, by the published schemas.
+/// Returns the paths of required fields that an object has, as JSON pointers, by the published
+/// schemas.
 fn required(schemas: &Value, reference: &str, obj: &Value, at: &str, found: &mut Vec<String>) {
     let schema = &schemas[reference.trim_start_matches("#/definitions/")];
     for name in schema["required"].as_array().into_iter().flatten() {
@@ -30,7 +31,8 @@ fn required(schemas: &Value, reference: &str, obj: &Value, at: &str, found: &mut
     }
 }
 
-/// Required fields without which a kube-apiserver 1.36 accepts an object, too: their zero value is valid.
+/// Required fields without which a kube-apiserver 1.36 accepts an object, too: their zero value is
+/// valid.
 const TOLERATED: [&str; 12] = [
     "Event /involvedObject",
     "LimitRange /spec/limits",

@@ -75,8 +75,8 @@ fn event_of(watch: &mut Watch, walked: &Walked) -> Value {
 
 /// Every kind, every verb.
 ///
-/// Proves: R-KIND-01, R-KIND-02, R-KIND-03, R-KIND-09, R-KIND-10, R-KIND-12, R-KIND-13, R-KIND-14, R-KIND-28,
-/// R-COMMON-04.
+/// Proves: R-KIND-01, R-KIND-02, R-KIND-03, R-KIND-09, R-KIND-10, R-KIND-12, R-KIND-13, R-KIND-14,
+/// R-KIND-28, R-COMMON-04.
 #[test]
 fn every_answer_says_what_it_is() {
     let server = with_widgets();
@@ -95,7 +95,8 @@ fn every_answer_says_what_it_is() {
     server.stop();
 }
 
-/// Proves: R-KIND-15, R-KIND-16, R-KIND-17, R-KIND-18, R-KIND-19, R-KIND-20, R-KIND-21, R-KIND-22, R-META-01.
+/// Proves: R-KIND-15, R-KIND-16, R-KIND-17, R-KIND-18, R-KIND-19, R-KIND-20, R-KIND-21, R-KIND-22,
+/// R-META-01.
 #[test]
 fn every_resource_has_the_urls_of_its_scope() {
     let server = with_widgets();
@@ -238,7 +239,8 @@ fn served_groups_versions_resources_and_kinds_have_their_form() {
             kinds.entry((group.clone(), kind)).or_default().insert(name);
         }
     }
-    // A version with resources of its own beside another version, and kinds that several resources have.
+    // A version with resources of its own beside another version, and kinds that several resources
+    // have.
     let version = |root: &str| roots.iter().any(|(_, of)| of == root);
     assert!(version("/apis/autoscaling/v1") && version("/apis/autoscaling/v2"));
     let of_pods = &kinds[&("".to_owned(), "Pod".to_owned())];

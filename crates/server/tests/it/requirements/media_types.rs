@@ -22,8 +22,8 @@ fn schema(api_version: &str, kind: &str) -> Schema {
     Catalogue::shared().schema(&gvk).unwrap_or_else(|| panic!("no schema of {api_version} {kind}"))
 }
 
-/// Checks an answer in protobuf: its media type, its envelope, and that the message is one of this kind. Returns
-/// the object.
+/// Checks an answer in protobuf: its media type, its envelope, and that the message is one of this
+/// kind. Returns the object.
 #[track_caller]
 fn from_protobuf(answer: &RawResponse, api_version: &str, kind: &str) -> Object {
     assert_eq!((answer.status, &*answer.media_type), (200, PROTOBUF), "{answer:?}");

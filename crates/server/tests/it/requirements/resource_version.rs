@@ -5,7 +5,8 @@ use super::{MAPS, create, forgetful_server, map, names, put, refused, server};
 use crate::world::{Client, Server, revision_of};
 use serde_json::{Value, json};
 
-/// A server with this history of ConfigMaps: create `a`, create `b`, update `a`, create `c`, delete `b`.
+/// A server with this history of ConfigMaps: create `a`, create `b`, update `a`, create `c`, delete
+/// `b`.
 struct ServerWithHistory {
     server: Server,
     client: Client,

@@ -43,7 +43,8 @@ fn has_main_status(walked: &Walked) -> bool {
     walked.has_status && !matches!(&*walked.resource, "customresourcedefinitions" | "apiservices")
 }
 
-/// Every kind with a status: a create and an update ignore it, a write to the status changes nothing else.
+/// Every kind with a status: a create and an update ignore it, a write to the status changes
+/// nothing else.
 ///
 /// Proves: R-SPEC-01, R-SPEC-02, R-SUB-02, R-SUB-03, R-SUB-04, R-GEN-01.
 #[test]

@@ -68,7 +68,8 @@ fn every_error_is_a_json_status() {
 
 /// Proves: R-STAT-02, R-STAT-03.
 ///
-/// A deletion that waits for finalizers, or of a collection, returns the objects, as in kube-apiserver.
+/// A deletion that waits for finalizers, or of a collection, returns the objects, as in
+/// kube-apiserver.
 #[test]
 fn a_delete_returns_a_status_of_success() {
     let server = server();

@@ -31,7 +31,8 @@ fn deployed() -> (Server, Client) {
     (server, client)
 }
 
-/// Patches the Pod spec of the Deployment, checks that a GET returns the same object, and returns the Pod spec.
+/// Patches the Pod spec of the Deployment, checks that a GET returns the same object, and returns
+/// the Pod spec.
 fn change(client: &Client, spec: Value) -> Value {
     let body = json!({"spec": {"template": {"spec": spec}}});
     let done = patch(client, DEPLOYMENT, STRATEGIC_PATCH, &body);

@@ -28,7 +28,8 @@ fn ingress(spec: Value) -> Value {
     json!({"metadata": {"name": "i"}, "spec": spec})
 }
 
-/// Checks that an object is refused as invalid, with exactly these causes, as `field: message`, and is not stored.
+/// Checks that an object is refused as invalid, with exactly these causes, as `field: message`, and
+/// is not stored.
 #[track_caller]
 fn check(client: &Client, path: &str, obj: &Value, wanted: &[&str]) {
     let answer = client.post(path, obj);
@@ -45,8 +46,8 @@ fn check(client: &Client, path: &str, obj: &Value, wanted: &[&str]) {
 
 /// The texts are those of a kube-apiserver 1.36, which clients compare.
 ///
-/// Proves: R-VAL-01, R-VAL-02, R-VAL-03, R-VAL-04, R-VAL-05, R-VAL-06, R-VAL-07, R-VAL-08, R-VAL-09, R-VAL-10,
-/// R-TYPE-03, R-TYPE-07, R-TYPE-09, R-TYPE-11, R-TYPE-12, R-TYPE-14.
+/// Proves: R-VAL-01, R-VAL-02, R-VAL-03, R-VAL-04, R-VAL-05, R-VAL-06, R-VAL-07, R-VAL-08,
+/// R-VAL-09, R-VAL-10, R-TYPE-03, R-TYPE-07, R-TYPE-09, R-TYPE-11, R-TYPE-12, R-TYPE-14.
 #[test]
 fn invalid_values_are_refused_in_the_words_of_the_conventions() {
     let server = server();

@@ -142,7 +142,8 @@ fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
 
 /// Proves: R-WATCH-08, R-WATCH-09, R-HTTP-12, R-GONE-01.
 ///
-/// As in kube-apiserver, the response has status 200, and its only event is the error with code 410.
+/// As in kube-apiserver, the response has status 200, and its only event is the error with code
+/// 410.
 #[test]
 fn a_watch_of_a_compacted_version_is_410_and_a_new_list_restarts_it() {
     assert_eq!(Options::default().history, Duration::from_secs(300));

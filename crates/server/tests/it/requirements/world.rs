@@ -1,4 +1,5 @@
-//! What the requirements on every kind walk: the built-in resources that are stored, and a custom one.
+//! What the requirements on every kind walk: the built-in resources that are stored, and a custom
+//! one.
 
 use super::server;
 use crate::minimal::{minimal, name, stored_resources};
@@ -40,8 +41,8 @@ impl Walked {
 }
 
 impl Walked {
-    /// Creates the object, and waits until the server itself has written its status, which it does for two kinds.
-    /// Returns the object.
+    /// Creates the object, and waits until the server itself has written its status, which it does
+    /// for two kinds. Returns the object.
     #[track_caller]
     pub fn settled(&self, client: &Client) -> Value {
         made(client, &self.all(), &self.sample);

@@ -1,5 +1,6 @@
-//! Conversion webhooks: the recorded responses of kube-apiserver to the same requests and scripts, and what only
-//! Keelson promises: batches, shared conversions, reads while the storage version changes.
+//! Conversion webhooks: the recorded responses of kube-apiserver to the same requests and scripts,
+//! and what only Keelson promises: batches, shared conversions, reads while the storage version
+//! changes.
 
 use super::api::{Api, Response};
 use super::{stamp, write_or_compare};
@@ -361,7 +362,8 @@ fn write_on(client: &Client, writer: usize, count: usize) -> Vec<String> {
 /// Changes of the storage version while there is load.
 const CHANGES_MAX: usize = 100;
 
-/// Watches one version until the flag is set and reopens the watch when it ends; checks every event.
+/// Watches one version until the flag is set and reopens the watch when it ends; checks every
+/// event.
 fn watch_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
     let mut events = 0;
     while !stop.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! Admission cannot be bypassed: each write verb of each resource and subresource is seen by a webhook and by a
-//! policy that reject everything.
+//! Admission cannot be bypassed: each write verb of each resource and subresource is seen by a
+//! webhook and by a policy that reject everything.
 
 use crate::minimal::{collection, minimal, name, stored_resources};
 use crate::world::{Client, Response, Server, without_accounts};
@@ -70,8 +70,8 @@ enum Reviewer<'t> {
 }
 
 impl Reviewer<'_> {
-    /// Returns whether a resource is exempt, as in kube-apiserver: webhook configurations and policies, and reviews
-    /// from policies.
+    /// Returns whether a resource is exempt, as in kube-apiserver: webhook configurations and
+    /// policies, and reviews from policies.
     fn is_exempt(self, resource: &Resource) -> bool {
         let is_own = resource.kind.group == GROUP;
         match self {

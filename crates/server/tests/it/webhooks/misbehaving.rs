@@ -1,4 +1,5 @@
-//! Conversion webhooks that misbehave: what they send is bounded, and only requests that need them fail.
+//! Conversion webhooks that misbehave: what they send is bounded, and only requests that need them
+//! fail.
 
 use super::conversion::{MERGE, beta, serving};
 use crate::world::{Client, Response};
@@ -9,7 +10,8 @@ use serde_json::{Value, json};
 /// The longest error: the text of a webhook is cut.
 const MESSAGE_BYTES_MAX: usize = 40 << 10;
 
-/// Sends every sort of request for `a` in the version that needs the webhook. Returns the responses with their names.
+/// Sends every sort of request for `a` in the version that needs the webhook. Returns the responses
+/// with their names.
 fn every_request(client: &Client) -> Vec<(&'static str, Response)> {
     let all = path(GROUP, "v1");
     let one = format!("{}/a", path(GROUP, "v1"));
@@ -43,7 +45,8 @@ fn every_request(client: &Client) -> Vec<(&'static str, Response)> {
     ]
 }
 
-/// Checks that every request fails with a message that contains `want` and is not long, and that the object is as before.
+/// Checks that every request fails with a message that contains `want` and is not long, and that
+/// the object is as before.
 fn check_fails(script: &str, want: &str) {
     let (server, _hook) = serving(script);
     let client = server.client();
@@ -73,7 +76,8 @@ fn a_converted_number_that_no_float_can_hold_is_refused() {
     check_fails(&format!("field={}", hex("[{\"n\":1e400}]")), want);
 }
 
-/// A watch that waits for a conversion promises only what it has sent: objects that were written meanwhile follow.
+/// A watch that waits for a conversion promises only what it has sent: objects that were written
+/// meanwhile follow.
 #[test]
 fn the_first_bookmark_of_a_converted_watch_is_not_ahead_of_its_events() {
     let (server, hook) = serving("hold");

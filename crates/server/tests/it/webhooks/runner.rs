@@ -40,8 +40,8 @@ impl Request {
     }
 }
 
-/// Returns a webhook of a configuration. Fields of `given` replace defaults, and `script` determines
-/// its response.
+/// Returns a webhook of a configuration. Fields of `given` replace defaults, and `script`
+/// determines its response.
 fn webhook(hook: &Webhook, sort: &str, index: usize, given: &Value) -> Value {
     let script = given["script"].as_str().unwrap_or("allow");
     let mut webhook = json!({
@@ -60,8 +60,8 @@ fn webhook(hook: &Webhook, sort: &str, index: usize, given: &Value) -> Value {
     webhook
 }
 
-/// Runs a case in its own namespace. Returns what the client and the webhooks received, without values
-/// that differ from run to run.
+/// Runs a case in its own namespace. Returns what the client and the webhooks received, without
+/// values that differ from run to run.
 pub fn run(api: &Api, hook: &Webhook, case: &Case, namespace: &str) -> Vec<Value> {
     let own = json!({"metadata": {"name": namespace, "labels": {"case": namespace}}});
     api.create("/api/v1/namespaces", &own);

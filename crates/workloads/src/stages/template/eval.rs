@@ -290,8 +290,8 @@ fn field(value: Value, path: &[String], line: u32) -> Result<Value, TemplateErro
     if path.is_empty() { Ok(value) } else { at(&value, path, line) }
 }
 
-/// Returns the field of a value. A field of nil is nil: Go's templates fail there, but upstream's own
-/// Stages read such fields of typed objects.
+/// Returns the field of a value. A field of nil is nil: Go's templates fail there, but upstream's
+/// own Stages read such fields of typed objects.
 fn at(value: &Value, path: &[String], line: u32) -> Result<Value, TemplateError> {
     let mut found = value;
     for name in path {

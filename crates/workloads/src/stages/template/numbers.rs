@@ -1,5 +1,5 @@
-//! Functions of templates on numbers, as those of sprig: a text counts as the number in it, and what is no
-//! number as 0.
+//! Functions of templates on numbers, as those of sprig: a text counts as the number in it, and
+//! what is no number as 0.
 
 use super::arguments::{Arguments, Table, float_of, int_of};
 use keelson_meta::{Str, Value, random_names};

@@ -125,7 +125,8 @@ impl<'v> Tree<'v> {
         self.paths.partition_point(|other| compare(other, path) == Ordering::Less)
     }
 
-    /// Returns the earlier sources whose paths equal, contain or are inside the path at a position, in order.
+    /// Returns the earlier sources whose paths equal, contain or are inside the path at a position,
+    /// in order.
     fn overlapping(&self, place: usize, before: &BTreeMap<usize, Vec<usize>>) -> Vec<usize> {
         let inside = before.range(place..self.ends[place]).flat_map(|(_, sources)| sources);
         let mut overlapping: Vec<usize> = inside.copied().collect();

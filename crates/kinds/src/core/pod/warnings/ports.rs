@@ -33,8 +33,8 @@ impl<'v> Port<'v> {
     }
 }
 
-/// Container port, protocol, host port and host IP. Ports are indexed by all four, and again without the host IP, and
-/// without both host fields.
+/// Container port, protocol, host port and host IP. Ports are indexed by all four, and again
+/// without the host IP, and without both host fields.
 type Key<'v> = (i64, &'v str, Option<i64>, Option<&'v str>);
 
 /// The ports before the current one.
