@@ -492,7 +492,9 @@ impl Registry {
         target.kind.check_record(&value)?;
         let guard = match guard {
             Some(guard) if self.is_apart_from_namespaces(target) => {
-                if self.namespace_guard(target).await?.is_some_and(|now| now != guard) {
+                // Boxed because every write would hold it.
+                let now = Box::pin(self.namespace_guard(target)).await?;
+                if now.is_some_and(|now| now != guard) {
                     return Ok(Put::NamespaceChanged);
                 }
                 None

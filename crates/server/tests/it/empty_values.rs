@@ -50,7 +50,7 @@ fn empty_metadata_changes_no_kind() {
         // Loops of the server write conditions of these kinds.
         let conditions_wanted = match resource.name.as_str() {
             "customresourcedefinitions" => 2,
-            "apiservices" => 1,
+            "apiservices" | "flowschemas" => 1,
             _ => 0,
         };
         let stored = client.poll(&path, |answer| {
