@@ -27,8 +27,8 @@ pub fn show(value: &Value) -> String {
 ///
 /// Types are scalar names, names of structs, `[item]` for lists and `<value>` for maps. A list may
 /// be followed by `set`, `map(key+key)`, `merge` and `merge(key)`, a map by `atomic`. `!` is
-/// [`Presence::Always`], `?` is
-/// [`Presence::OmitEmpty`], `=word` a default. The name of an atomic struct follows `atomic`.
+/// [`Presence::Always`], `?` is [`Presence::OmitEmpty`], `=word` a default. The name of an atomic
+/// struct follows `atomic`.
 pub fn schema(gvk: (&str, &str, &str), text: &str) -> Schema {
     let blocks: Vec<(&str, &str)> = text
         .lines()

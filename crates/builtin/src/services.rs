@@ -29,8 +29,7 @@ pub struct Services {
 
 /// The allocations of a write, to be committed or reverted when its outcome is known. If it is
 /// dropped before the write is sent to the store, its ports are released; afterwards they may leak,
-/// and
-/// [`Services::free_leaked_ports`] releases them.
+/// and [`Services::free_leaked_ports`] releases them.
 #[derive(Debug)]
 struct Allocations {
     pool: Arc<PortPool>,

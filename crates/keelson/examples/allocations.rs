@@ -23,6 +23,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const ROUNDS: usize = 1_000;
 /// Number of digits that differ from round to round; fixed, so that all bodies have one length.
 const DIGITS: usize = 8;
+/// Most header lines of a request here.
+const HEADER_LINES: usize = 100;
 /// Maximum of allocated bytes for each byte on the wire.
 const POST_RATIO_MAX: f64 = 5.0;
 const PATCH_RATIO_MAX: f64 = 10.0;
@@ -90,6 +92,8 @@ fn costs(wanted: String, rounds: usize) -> Result<Vec<Cost>, Failure> {
         Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");
     // Without controllers the service account `default`, which pods need, does not exist.
     builder.admission.chain = AdmissionChain::new(&[], &["ServiceAccount".to_owned()])?;
+    // What is reserved for header lines is not copied, nor touched before it is used.
+    builder.serving.limits.header_lines_max = HEADER_LINES;
     let keelson = runtime.block_on(builder.start())?;
     let address = keelson.address();
     // Dropped when the client ends, also by a panic.

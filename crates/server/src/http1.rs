@@ -30,10 +30,6 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// The last chunk of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// Most header lines of a request; more are 431. A user behind a proxy may have a line for each of
-/// his groups. `http`'s map of headers cannot outgrow its maximum with so many names, whatever they
-/// are: it would panic.
-const HEADERS_MAX: usize = 6500;
 /// Bytes of the longest chunk size line: hexadecimal digits and CRLF.
 const SIZE_LINE_BYTES: usize = 18;
 
@@ -113,7 +109,7 @@ where
         // After its first byte a head has less time: see `PeekableStream`.
         .header_read_timeout(app.limits.idle_timeout)
         .max_buf_size(app.limits.header_bytes_max)
-        .max_headers(HEADERS_MAX)
+        .max_headers(app.limits.header_lines_max)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection_or_watch =

@@ -15,14 +15,18 @@ const FILES_RESERVED_MAX: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Most open connections; further ones wait in the listener's backlog. Half of them, and at
-    /// most
-    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be unauthenticated. One address may have three
+    /// most [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be unauthenticated. One address may have three
     /// quarters of each. Specific to Keelson.
     pub connections_max: usize,
     /// Most concurrent read-only requests (`--max-requests-inflight`); 0 means no limit.
     pub requests_in_flight_max: usize,
     /// Most other concurrent requests (`--max-mutating-requests-inflight`); 0 means no limit.
     pub mutating_requests_in_flight_max: usize,
+    /// Most header lines of a request over HTTP/1.1; more are 431. A user behind a proxy may have a
+    /// line for each of his groups. `http`'s map of headers cannot outgrow its maximum with so many
+    /// names, whatever they are: it would panic. A request has 64 bytes for each while its head is
+    /// read, of which only those that are used are touched.
+    pub header_lines_max: usize,
     /// Whether requests that are too many wait, by FlowSchemas and priority levels
     /// (`--enable-priority-and-fairness`). The two maxima of requests are then one, for all levels
     /// together.
@@ -104,6 +108,7 @@ impl Default for Limits {
             connections_max: 16_384,
             requests_in_flight_max: 400,
             mutating_requests_in_flight_max: 200,
+            header_lines_max: 6500,
             fairness: true,
             streams_max: 4096,
             streams_of_user_max: 2048,

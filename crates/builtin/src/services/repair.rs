@@ -72,8 +72,7 @@ impl Services {
     }
 
     /// Deletes `IPAddress` objects whose service does not have the address, once they are older
-    /// than
-    /// [`GRACE_SECONDS`].
+    /// than [`GRACE_SECONDS`].
     pub async fn free_leaked_addresses(&self, registry: &Registry) -> Result<(), Failure> {
         let services = registry.target("", "services", "", "").kind;
         registry.wait_for_latest_of(&services).await?;

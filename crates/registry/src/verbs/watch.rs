@@ -202,8 +202,7 @@ impl WatchSession {
     }
 
     /// Appends available events to `out` without waiting; none if there are none, or after much
-    /// work until
-    /// [`WatchSession::changed`] was awaited. Initial events come first.
+    /// work until [`WatchSession::changed`] was awaited. Initial events come first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if let Some(converting) = &mut self.converting {
             out.extend(converting.ready.drain(..));
