@@ -3,8 +3,8 @@
 use crate::error::Cause;
 use crate::peer::Peer;
 use crate::resolve::ADDRESSES_MAX;
-use crate::selector::{Tunnel, Tunneler};
-use crate::wire::{AddrPair, Security, io_cause, tls_cause};
+use crate::selector::Tunneler;
+use crate::wire::{AddrPair, Security, Wire, io_cause, tls_cause};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{Either, Full};
@@ -88,11 +88,9 @@ pub(crate) async fn connect(
             let stream = dial(addresses, deadline).await?;
             let addrs = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
             let addrs = addrs.map_err(|error| Cause::Transport { addrs: None, error })?;
-            (Wire::Tcp(stream), Some(addrs))
+            (Box::pin(stream) as Wire, Some(addrs))
         }
-        Target::Through(tunneler, address) => {
-            (Wire::Tunnel(tunneler.dial(address, deadline).await?), None)
-        }
+        Target::Through(tunneler, address) => (tunneler.dial(address, deadline).await?, None),
     };
     if let Some(proxy) = &peer.proxy {
         proxy.connect(&mut stream, &peer.host, peer.port).await?;
@@ -168,70 +166,6 @@ fn http1() -> http1::Builder {
 pub(crate) enum SecuredStream {
     Tls(Box<TlsStream<Wire>>),
     Plain(Wire),
-}
-
-/// What a connection is made of.
-pub(crate) enum Wire {
-    Tcp(TcpStream),
-    Tunnel(Tunnel),
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Wire::Tunnel(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Wire::Tunnel(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Wire::Tunnel(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Wire::Tcp(stream) => stream.is_write_vectored(),
-            Wire::Tunnel(_) => false,
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Wire::Tunnel(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Wire::Tunnel(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
 }
 
 impl SecuredStream {

@@ -40,6 +40,7 @@ pub use grpc::{GrpcPeer, grpc_code_name, grpc_error_text};
 pub use peer::{Identity, Network, NetworkChoice, Peer, Route, Scheme, Trust};
 pub use proxy::Proxy;
 pub use resolve::{BoxFuture, Resolved, Resolver};
-pub use selector::{EgressSelector, Tunnel, Tunneler};
+pub use selector::{EgressSelector, Tunneler};
 pub use stream::{StreamedResponse, UpgradeAnswer, Upgraded};
 pub use tls::ConfigError;
+pub use wire::{Duplex, Wire};

@@ -2,20 +2,17 @@
 //! (`--egress-selector-config-file`).
 
 use crate::address::authority;
-
 use crate::error::Cause;
 use crate::konnectivity;
 use crate::metrics;
 use crate::peer::{Network, NetworkChoice, Peer, Route, Scheme};
 use crate::resolve::{Reach, lookup};
 use crate::tls::{self, ConfigError};
-use crate::wire::{Duplex, Security, io_cause};
+use crate::wire::{Security, Wire, io_cause};
 use std::fmt;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -73,9 +70,6 @@ enum Stage {
     Proxy,
 }
 
-/// A connection through a proxy.
-pub struct Tunnel(Pin<Box<dyn Duplex>>);
-
 impl fmt::Debug for Tunneler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.way {
@@ -111,7 +105,7 @@ impl Tunneler {
     }
 
     /// Opens a connection to `host:port`; a name is resolved by the proxy.
-    pub async fn dial(&self, address: &str, deadline: Instant) -> Result<Tunnel, Cause> {
+    pub async fn dial(&self, address: &str, deadline: Instant) -> Result<Wire, Cause> {
         let begun = Instant::now();
         let (protocol, transport) = match &self.way {
             Way::Connect { .. } => ("http_connect", "tcp"),
@@ -135,7 +129,7 @@ impl Tunneler {
         address: &str,
         deadline: Instant,
         stage: &mut Stage,
-    ) -> Result<Tunnel, Cause> {
+    ) -> Result<Wire, Cause> {
         match &self.way {
             Way::Connect { host, port, security } => {
                 let stream = connect_tcp(host, *port).await?;
@@ -159,7 +153,7 @@ impl Tunneler {
                 let proxy = konnectivity::connect(path).await.map_err(Cause::Tunnel)?;
                 *stage = Stage::Proxy;
                 let dialed = konnectivity::dial(proxy, address, deadline).await;
-                dialed.map(Tunnel::new).map_err(Cause::Tunnel)
+                dialed.map(|stream| Box::pin(stream) as Wire).map_err(Cause::Tunnel)
             }
         }
     }
@@ -181,10 +175,10 @@ async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream, Cause> {
 
 /// Asks a proxy at the other end of a connection to connect to an address.
 async fn connect(
-    mut stream: impl Duplex + Unpin,
+    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     proxy: &str,
     address: &str,
-) -> Result<Tunnel, Cause> {
+) -> Result<Wire, Cause> {
     let failed = |why: String| {
         Cause::Tunnel(format!(
             "reading HTTP response from CONNECT to {address} via proxy {proxy} failed: {why}"
@@ -206,7 +200,7 @@ async fn connect(
             "proxy error from {proxy} while dialing {address}, code {code}: {text}"
         )));
     }
-    Ok(Tunnel::new(stream))
+    Ok(Box::pin(stream))
 }
 
 /// Reads the head of an answer, byte by byte: what follows it is of the far side.
@@ -238,38 +232,4 @@ fn status_line(head: &[u8]) -> Result<StatusLine, String> {
         return Err(malformed());
     }
     Ok(StatusLine { code: code.to_owned(), text: text.trim().to_owned() })
-}
-
-impl Tunnel {
-    pub(crate) fn new(stream: impl Duplex) -> Tunnel {
-        Tunnel(Box::pin(stream))
-    }
-}
-
-impl AsyncRead for Tunnel {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.0.as_mut().poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Tunnel {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.0.as_mut().poll_write(cx, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.as_mut().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.as_mut().poll_shutdown(cx)
-    }
 }

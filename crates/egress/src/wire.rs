@@ -6,6 +6,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
 use rustls_pki_types::ServerName;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -13,9 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub(crate) type AddrPair = Option<(SocketAddr, SocketAddr)>;
 
 /// What a connection can be made of.
-pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + 'static {}
+pub trait Duplex: AsyncRead + AsyncWrite + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Send + 'static> Duplex for T {}
+impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+
+/// What a connection is made of: a TCP stream, or one through a proxy.
+pub type Wire = Pin<Box<dyn Duplex>>;
 
 /// How a connection is secured.
 #[derive(Clone)]

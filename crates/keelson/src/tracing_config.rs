@@ -6,7 +6,7 @@ use keelson_meta::Value;
 use keelson_meta::go_url::Url;
 use keelson_meta::status::quote;
 use keelson_schema::types::Types;
-use keelson_schema::{Field, Shape, Struct, StructId, decode, yaml};
+use keelson_schema::{Field, Shape, Struct, StructId, decode};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -86,23 +86,7 @@ impl TracingOptions {
 }
 
 fn decode(text: &str) -> Result<Value, String> {
-    let parsed = yaml::parse(text).map_err(|error| error.to_string())?;
-    let given = |name: &str| parsed.value.str_at(&[name]).unwrap_or_default();
-    let version = given("apiVersion");
-    let kind = given("kind");
-    match (version.strip_prefix(GROUP), kind) {
-        (_, "") => return Err(format!("Object 'Kind' is missing in '{text}'")),
-        (Some(version), KIND) if VERSIONS.contains(&version) => {}
-        _ => {
-            let kind = quote(kind);
-            let version = quote(version);
-            return Err(format!(
-                "no kind {kind} is registered for version {version} in scheme \
-                 \"pkg/runtime/scheme.go:111\""
-            ));
-        }
-    }
-    decode::configuration(&TYPES, ROOT, parsed)
+    decode::configuration_file(&TYPES, ROOT, text, GROUP, &VERSIONS, KIND)
 }
 
 fn check_samples(samples: i64) -> Result<(), String> {

@@ -399,6 +399,35 @@ pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
     vec![text]
 }
 
+/// Reads the text of a configuration file strictly, with the messages of Go's decoders. `group`
+/// ends with a slash, `root` is the type of the file.
+pub fn configuration_file(
+    types: &Types,
+    root: StructId,
+    text: &str,
+    group: &str,
+    versions: &[&str],
+    kind: &str,
+) -> Result<Value, String> {
+    let parsed = yaml::parse(text).map_err(|error| error.to_string())?;
+    let given = |name: &str| parsed.value.str_at(&[name]).unwrap_or_default();
+    let version = given("apiVersion");
+    let given_kind = given("kind");
+    match version.strip_prefix(group) {
+        _ if given_kind.is_empty() => return Err(format!("Object 'Kind' is missing in '{text}'")),
+        Some(version) if given_kind == kind && versions.contains(&version) => {}
+        _ => {
+            let kind = quote(given_kind);
+            let version = quote(version);
+            return Err(format!(
+                "no kind {kind} is registered for version {version} in scheme \
+                 \"pkg/runtime/scheme.go:111\""
+            ));
+        }
+    }
+    configuration(types, root, parsed)
+}
+
 /// Decodes a parsed file of a configuration strictly, with the messages of Go's strict decoder.
 /// `root` is the type of the file.
 pub fn configuration(types: &Types, root: StructId, parsed: ParsedYaml) -> Result<Value, String> {
