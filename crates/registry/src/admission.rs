@@ -386,7 +386,7 @@ impl Registry {
     /// Waits for the objects that the built-in plug-ins will look up.
     async fn wait_for_dependencies(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
         let namespace = &write.target.namespace;
-        let namespaces = self.objects(&self.target("", "namespaces", "", "").kind);
+        let namespaces = self.objects(&self.namespaces());
         let namespace_exists = || namespace.is_empty() || namespaces.get(namespace).is_some();
         let chain = &self.options.admission;
         if !namespace_exists() || chain.reads_other_objects(write.target.gvr()) {

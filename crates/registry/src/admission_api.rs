@@ -46,13 +46,12 @@ impl Stored for Registry {
     }
 
     fn is_terminating(&self, namespace: &str) -> Option<bool> {
-        let entry = self.objects(&*self.kind("", "namespaces")?).get(namespace)?;
+        let entry = self.objects(&self.namespaces()).get(namespace)?;
         Some(entry.field("status.phase") == Some("Terminating"))
     }
 
     fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)> {
-        let kind = self.kind("", "namespaces");
-        let Some(entry) = kind.and_then(|kind| self.objects(&kind).get(namespace)) else {
+        let Some(entry) = self.objects(&self.namespaces()).get(namespace) else {
             return vec![];
         };
         let mut labels = Vec::with_capacity(entry.labels().len());

@@ -363,6 +363,11 @@ impl Registry {
         Target::of(&kind, namespace, name)
     }
 
+    /// Returns the kind of namespaces.
+    pub(crate) fn namespaces(&self) -> Arc<Kind> {
+        self.kind("", "namespaces").expect("a built-in resource")
+    }
+
     /// Returns the hooks of a kind.
     pub(crate) fn hooks_of<'k>(&'k self, kind: &'k Kind) -> &'k KindHooks {
         kind_state::hooks_of(kind).unwrap_or(&self.no_hooks)
@@ -460,8 +465,8 @@ impl Registry {
         if !target.kind.namespaced || is_immortal {
             return Ok(None);
         }
-        let namespaces = self.target("", "namespaces", "", &target.namespace);
-        let objects = self.objects(&namespaces.kind);
+        let namespaces = self.namespaces();
+        let objects = self.objects(&namespaces);
         let namespace_revision = || match objects.unreadable(&target.namespace) {
             Some(error) => Some(error.modified),
             None => objects.get(&target.namespace).map(|entry| entry.modified()),
@@ -470,11 +475,11 @@ impl Registry {
             Some(modified) => modified,
             // A new namespace may not have reached the cache yet.
             None => {
-                self.wait_for_latest_of(&namespaces.kind).await?;
+                self.wait_for_latest_of(&namespaces).await?;
                 namespace_revision().unwrap_or_default()
             }
         };
-        Ok(Some(Compare { key: namespaces.kind.store_key("", &target.namespace), modified }))
+        Ok(Some(Compare { key: namespaces.store_key("", &target.namespace), modified }))
     }
 
     /// Writes a record if the stored object has revision `expected` (0: none exists) and `guard`
@@ -542,9 +547,8 @@ impl Registry {
         if self.options.other_stores.is_empty() {
             return false;
         }
-        let namespaces = self.target("", "namespaces", "", "");
         let source = |kind: &Kind| self.objects(kind).source();
-        source(&target.kind) != source(&namespaces.kind)
+        source(&target.kind) != source(&self.namespaces())
     }
 
     /// Like [`Registry::put`], for an object with a claim. The claim ends with the outcome of the

@@ -184,7 +184,7 @@ impl Registry {
                 return Ok(answer);
             }
             // The namespace has changed: it may be terminating, and plug-ins read its labels.
-            self.wait_for_latest_of(&self.target("", "namespaces", "", "").kind).await?;
+            self.wait_for_latest_of(&self.namespaces()).await?;
         }
     }
 
@@ -217,7 +217,7 @@ impl Registry {
     ) -> Result<Option<Answer>, Failure> {
         if new.target.kind.strategy.validate_in_namespace.is_some() {
             // The rule must see every label write that this server has acknowledged.
-            self.wait_for_known_of(&self.target("", "namespaces", "", "").kind).await?;
+            self.wait_for_known_of(&self.namespaces()).await?;
         }
         let warning_count = warnings.len();
         let base = obj.generate_name().to_owned();
