@@ -7,9 +7,9 @@ mod validate;
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use keelson_meta::Value;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
+use keelson_meta::{Feature, Features, Value};
 use keelson_schema::{decode, yaml};
 use std::fmt;
 use std::time::Duration;
@@ -28,6 +28,9 @@ const OTHER_KINDS: [&str; 4] = [
     "AuthorizationConfiguration",
     "TracingConfiguration",
 ];
+/// Most data keys of a plug-in that are kept. Each server uses a new one from its start on, and
+/// when the plug-in has another key; a migration replaces them.
+const KEYS_MAX: usize = 1024;
 /// Default of the time limit of a call to a KMS plug-in.
 const KMS_TIME_DEFAULT: Duration = Duration::from_secs(3);
 
@@ -116,20 +119,42 @@ impl fmt::Debug for KeyConfig {
     }
 }
 
-/// A KMS v2 plug-in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The version of a KMS plug-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KmsVersion {
+    /// It encrypts data keys. Needs the gate `KMSv1`.
+    V1,
+    /// It encrypts seeds of data keys, and names its own.
+    V2,
+}
+
+impl fmt::Display for KmsVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KmsVersion::V1 => "v1",
+            KmsVersion::V2 => "v2",
+        })
+    }
+}
+
+/// A KMS plug-in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KmsConfig {
+    /// Its version.
+    pub version: KmsVersion,
     /// Its name, which is stored with each value.
     pub name: String,
     /// The path of its socket, or its name in the abstract namespace (`@name`).
     pub socket: String,
     /// The time limit of a call.
     pub time_max: Duration,
+    /// Most data keys that are kept.
+    pub keys_max: usize,
 }
 
 impl Config {
     /// Parses a file. `name` is its path, for messages.
-    pub fn parse(text: &str, name: &str) -> Result<Config, ConfigError> {
+    pub fn parse(text: &str, name: &str, features: Features) -> Result<Config, ConfigError> {
         if text.is_empty() {
             let name = quote(name);
             let why = format!("encryption provider configuration file {name} is empty");
@@ -140,7 +165,8 @@ impl Config {
         if !errors.is_empty() {
             return Err(ConfigError::Parse(errors.aggregate()));
         }
-        let entries = file.array_at(&["resources"]).iter().map(resource_config);
+        let entries =
+            file.array_at(&["resources"]).iter().map(|entry| resource_config(entry, features));
         let config = Config { resources: entries.collect::<Result<_, _>>()? };
         config.check_masks()?;
         Ok(config)
@@ -214,18 +240,19 @@ fn check_kind(
     }
 }
 
-fn resource_config(entry: &Value) -> Result<ResourceConfig, ConfigError> {
+fn resource_config(entry: &Value, features: Features) -> Result<ResourceConfig, ConfigError> {
     let resources = entry
         .array_at(&["resources"])
         .iter()
         .filter_map(Value::as_str)
         .map(GroupResource::parse)
         .collect();
-    let providers = entry.array_at(&["providers"]).iter().map(provider_config);
+    let providers = entry.array_at(&["providers"]).iter();
+    let providers = providers.map(|provider| provider_config(provider, features));
     Ok(ResourceConfig { resources, providers: providers.collect::<Result<_, _>>()? })
 }
 
-fn provider_config(provider: &Value) -> Result<ProviderConfig, ConfigError> {
+fn provider_config(provider: &Value, features: Features) -> Result<ProviderConfig, ConfigError> {
     let of = |name: &str| provider.get(name).filter(|value| !value.is_null());
     if let Some(aesgcm) = of("aesgcm") {
         return Ok(ProviderConfig::AesGcm(keys(aesgcm)));
@@ -237,26 +264,40 @@ fn provider_config(provider: &Value) -> Result<ProviderConfig, ConfigError> {
         return Ok(ProviderConfig::Secretbox(keys(secretbox)));
     }
     let Some(kms) = of("kms") else { return Ok(ProviderConfig::Identity) };
+    kms_config(kms, features).map(ProviderConfig::Kms)
+}
+
+fn kms_config(kms: &Value, features: Features) -> Result<KmsConfig, ConfigError> {
     let text = |name: &str| kms.str_at(&[name]).unwrap_or_default();
-    if matches!(text("apiVersion"), "" | "v1") {
-        return Err(ConfigError::Build(
-            "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 \
-             instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature."
-                .to_owned(),
-        ));
-    }
-    let endpoint = text("endpoint");
-    let socket = validate::socket_path(endpoint).map_err(|why| {
+    let version = match text("apiVersion") {
+        "" | "v1" if !features.is_on(Feature::KMSv1) => {
+            return Err(ConfigError::Build(
+                "KMSv1 is deprecated and will only receive security updates going forward. Use \
+                 KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 \
+                 feature."
+                    .to_owned(),
+            ));
+        }
+        "" | "v1" => KmsVersion::V1,
+        _ => KmsVersion::V2,
+    };
+    let socket = validate::socket_path(text("endpoint")).map_err(|why| {
         let name = quote(text("name"));
-        ConfigError::Build(format!("could not configure KMSv2-Plugin's probe {name}, error: {why}"))
+        ConfigError::Build(format!(
+            "could not configure KMS{version}-Plugin's probe {name}, error: {why}"
+        ))
     })?;
-    Ok(ProviderConfig::Kms(KmsConfig {
+    // The default of `cachesize` is 1000; without any key in memory no value can be read.
+    let cache_size = kms.int_at(&["cachesize"]).and_then(|size| usize::try_from(size).ok());
+    Ok(KmsConfig {
+        version,
         name: text("name").to_owned(),
         socket,
         time_max: kms_time(kms).map_or(KMS_TIME_DEFAULT, |time| {
             Duration::from_nanos(u64::try_from(time.0).unwrap_or_default())
         }),
-    }))
+        keys_max: cache_size.unwrap_or_default().max(KEYS_MAX),
+    })
 }
 
 /// Returns the timeout of a KMS plug-in, if it is given. Decoding has checked its form.

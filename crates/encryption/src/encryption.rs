@@ -1,6 +1,6 @@
 //! [`Encryption`]: the configuration in force, which can be replaced while the server runs.
 
-use crate::config::{Config, ConfigError, GroupResource, ProviderConfig};
+use crate::config::{Config, ConfigError, GroupResource, KmsConfig, ProviderConfig};
 use crate::kms::{Plugin, aggregate};
 use crate::metrics::{Counted, Direction, Metrics};
 use crate::providers::{ENCRYPTED, Fetched, NOT_PLAIN, Opened, Providers, key_name};
@@ -38,7 +38,7 @@ struct Loaded {
 
 impl Loaded {
     fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Loaded, ConfigError> {
-        let mut plugins: HashMap<&str, Arc<Plugin>> = HashMap::new();
+        let mut plugins: HashMap<&KmsConfig, Arc<Plugin>> = HashMap::new();
         let providers = config.resources.iter().flat_map(|entry| &entry.providers);
         let mut ordered = vec![];
         for kms in providers.filter_map(|provider| match provider {
@@ -47,7 +47,7 @@ impl Loaded {
         }) {
             let plugin = Arc::new(Plugin::new(kms, metrics.clone()).map_err(ConfigError::Build)?);
             ordered.push(plugin.clone());
-            plugins.insert(&kms.name, plugin);
+            plugins.insert(kms, plugin);
         }
         let mut all: HashMap<&GroupResource, Providers> = HashMap::new();
         for entry in &config.resources {
@@ -227,7 +227,7 @@ impl Encryption {
 }
 
 /// Returns the name of the key that a stored value was encrypted with, as far as the value says:
-/// `aesgcm:NAME`, `kms:PLUG-IN:KEY` or `identity`.
+/// `aesgcm:NAME`, `kms:PLUG-IN:KEY`, `kms:PLUG-IN` (version 1) or `identity`.
 #[must_use]
 pub fn key_of(stored: &[u8]) -> String {
     key_name(stored)

@@ -22,7 +22,8 @@ mod metrics;
 mod providers;
 
 pub use config::{
-    Config, ConfigError, GroupResource, KeyConfig, KmsConfig, ProviderConfig, ResourceConfig,
+    Config, ConfigError, GroupResource, KeyConfig, KmsConfig, KmsVersion, ProviderConfig,
+    ResourceConfig,
 };
 pub use encryption::{Encryption, is_encrypted, key_of};
 pub use metrics::Metrics;

@@ -2,8 +2,8 @@
 //! decrypt.
 
 use crate::ciphers::{AesCbc, AesGcm, CipherError, Secretbox};
-use crate::config::{KeyConfig, ProviderConfig};
-use crate::kms::{KmsOpened, Plugin, aggregate};
+use crate::config::{KeyConfig, KmsConfig, ProviderConfig};
+use crate::kms::{self, KmsOpened, Plugin, aggregate};
 use crate::metrics::Counted;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -78,11 +78,11 @@ pub enum Opened {
 pub(crate) type Fetched = HashMap<usize, String>;
 
 impl Providers {
-    /// Adds the providers of an entry. Plug-ins with the same name are the same one.
+    /// Adds the providers of an entry.
     pub fn extend(
         &mut self,
         configs: &[ProviderConfig],
-        plugins: &HashMap<&str, Arc<Plugin>>,
+        plugins: &HashMap<&KmsConfig, Arc<Plugin>>,
     ) -> Result<(), CipherError> {
         for config in configs {
             let gcm = |key: &[u8]| AesGcm::new(key).map(Cipher::AesGcm);
@@ -99,7 +99,7 @@ impl Providers {
                     Some(Provider::keys(b"k8s:enc:secretbox:v1:", keys, secretbox, NO_KEY_BOX)?)
                 }
                 ProviderConfig::Kms(kms) => {
-                    plugins.get(&*kms.name).map(|plugin| Provider::Kms(plugin.clone()))
+                    plugins.get(kms).map(|plugin| Provider::Kms(plugin.clone()))
                 }
                 ProviderConfig::Identity => Some(Provider::Identity),
             });
@@ -173,7 +173,7 @@ impl Providers {
         let mut errors = Fetched::new();
         for (at, provider) in self.0.iter().enumerate() {
             if let Provider::Kms(plugin) = provider
-                && let Some(sealed) = stored.strip_prefix(&*plugin.prefix)
+                && let Some(sealed) = stored.strip_prefix(plugin.prefix())
                 && let Err(error) = plugin.fetch_key(sealed).await
             {
                 errors.insert(at, error);
@@ -191,10 +191,7 @@ impl Providers {
     pub fn write_key(&self) -> String {
         match self.0.first() {
             None | Some(Provider::Identity) => IDENTITY.to_owned(),
-            Some(Provider::Kms(plugin)) => {
-                let id = plugin.write_key_id();
-                kms_key_name(&plugin.name, id.as_deref())
-            }
+            Some(Provider::Kms(plugin)) => plugin.write_key_name(),
             Some(Provider::Keys(keys)) => {
                 let key = keys
                     .keys
@@ -211,25 +208,20 @@ impl Providers {
 const IDENTITY: &str = "identity";
 
 /// Returns the name of the key that a value was encrypted with, as far as the value says:
-/// `aesgcm:NAME`, `kms:PLUG-IN:KEY` or `identity`.
+/// `aesgcm:NAME`, `kms:PLUG-IN:KEY`, `kms:PLUG-IN` or `identity`.
 #[must_use]
 pub(crate) fn key_name(stored: &[u8]) -> String {
     let Some(rest) = stored.strip_prefix(ENCRYPTED) else { return IDENTITY.to_owned() };
     let mut parts = rest.splitn(4, |byte| *byte == b':');
     let mut part = || parts.next().unwrap_or_default();
     let cipher = part();
-    let _version = part();
+    let version = part();
     let name = part();
     let sealed = part();
-    let shown = |text: &[u8]| text.escape_ascii().to_string();
     if cipher == b"kms" {
-        return kms_key_name(&shown(name), Plugin::key_id(sealed).as_deref());
+        return kms::key_name(version, name, sealed);
     }
-    format!("{}:{}", shown(cipher), shown(name))
-}
-
-fn kms_key_name(plugin: &str, key_id: Option<&str>) -> String {
-    format!("kms:{plugin}:{}", key_id.unwrap_or("unknown"))
+    format!("{}:{}", cipher.escape_ascii(), name.escape_ascii())
 }
 
 /// Returns `aesgcm` of `k8s:enc:aesgcm:v1:`.
@@ -263,7 +255,7 @@ impl Provider {
     fn prefix(&self) -> &[u8] {
         match self {
             Provider::Keys(keys) => keys.prefix,
-            Provider::Kms(plugin) => &plugin.prefix,
+            Provider::Kms(plugin) => plugin.prefix(),
             Provider::Identity => b"",
         }
     }

@@ -5,6 +5,7 @@ use crate::files::text_changed;
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
 use keelson_encryption::{Config, Encryption, Metrics};
+use keelson_meta::{Feature, Features};
 use keelson_records::Entry;
 use keelson_registry::Registry;
 use keelson_server::Health;
@@ -30,6 +31,7 @@ pub struct EncryptionFile {
     config: Config,
     /// Whether the server reloads it when it changes.
     reloads: bool,
+    features: Features,
 }
 
 impl fmt::Debug for EncryptionFile {
@@ -39,8 +41,9 @@ impl fmt::Debug for EncryptionFile {
 }
 
 impl EncryptionFile {
-    /// Reads a file. With `reloads` the server reloads it when it changes.
-    pub fn read(path: &Path, reloads: bool) -> Result<EncryptionFile, String> {
+    /// Reads a file. With `reloads` the server reloads it when it changes. Plug-ins of version 1
+    /// need the feature `KMSv1`.
+    pub fn read(path: &Path, reloads: bool, features: Features) -> Result<EncryptionFile, String> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
             format!(
@@ -49,8 +52,13 @@ impl EncryptionFile {
                 crate::files::go_words(&error)
             )
         })?;
-        let config = Config::parse(&text, &name).map_err(|error| error.to_string())?;
-        Ok(EncryptionFile { path: path.to_owned(), text, config, reloads })
+        let config = Config::parse(&text, &name, features).map_err(|error| error.to_string())?;
+        Ok(EncryptionFile { path: path.to_owned(), text, config, reloads, features })
+    }
+
+    /// Reads a file for a command, which reads what any server may have written.
+    pub(crate) fn read_all(path: &Path) -> Result<EncryptionFile, String> {
+        EncryptionFile::read(path, false, Features::default().with(Feature::KMSv1, true))
     }
 
     /// Starts to encrypt, and asks each plug-in once.
@@ -136,7 +144,7 @@ async fn reload_when_changed(
     loop {
         text_changed(&file.path, &mut file.text, interval, "encryption configuration").await;
         let path = file.path.display().to_string();
-        let replaced = match Config::parse(&file.text, &path) {
+        let replaced = match Config::parse(&file.text, &path, file.features) {
             Ok(config) => encryption.replace(&config).await,
             Err(error) => Err(error.to_string()),
         };

@@ -66,7 +66,7 @@ impl EtcdData {
         let stored =
             runtime.block_on(etcd.open_cluster(None)).map_err(|error| error.to_string())?;
         let prefix = etcd.key_prefix().map_err(|error| error.to_string())?;
-        let file = encryption.map(|path| EncryptionFile::read(path, false)).transpose()?;
+        let file = encryption.map(EncryptionFile::read_all).transpose()?;
         let encryption = file
             .map(|file| runtime.block_on(file.start()))
             .transpose()

@@ -95,7 +95,7 @@ pub struct Decrypter {
 impl Decrypter {
     /// Returns what decrypts with the keys of a file of `--encryption-provider-config`.
     pub fn open(path: &Path) -> Result<Decrypter, String> {
-        let file = EncryptionFile::read(path, false)?;
+        let file = EncryptionFile::read_all(path)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -23,7 +23,8 @@ pub struct GrpcServer {
 }
 
 impl GrpcServer {
-    /// Starts a server. `answer` gets the name of the call and its message.
+    /// Starts a server. `answer` gets the name of the call and its message. `@name` is a socket in
+    /// the abstract namespace.
     ///
     /// # Panics
     ///
@@ -32,7 +33,12 @@ impl GrpcServer {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
         let _entered = runtime.enter();
-        let listener = UnixListener::bind(socket).expect("a socket");
+        let path = socket.to_str().expect("a path in UTF-8");
+        let path = match path.strip_prefix('@') {
+            Some(name) => format!("\0{name}"),
+            None => path.to_owned(),
+        };
+        let listener = UnixListener::bind(path).expect("a socket");
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let answer = answer.clone();

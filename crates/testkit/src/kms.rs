@@ -1,4 +1,4 @@
-//! [`FakeKms`]: a KMS v2 plug-in with faults.
+//! [`FakeKms`]: a KMS plug-in with faults.
 
 use crate::grpc::GrpcServer;
 use prost::Message;
@@ -10,7 +10,8 @@ use std::time::Duration;
 /// How a plug-in behaves.
 #[derive(Clone, Debug)]
 pub struct KmsBehaviour {
-    /// `Status`: the id of the current key, what its health is, and the version of the API.
+    /// `Status`: the id of the current key, what its health is, and the version of the API. With
+    /// `v1beta1` it has the calls and messages of that version.
     pub key_id: String,
     /// See [`KmsBehaviour::key_id`].
     pub healthz: String,
@@ -63,7 +64,7 @@ struct State {
 }
 
 impl FakeKms {
-    /// Starts a plug-in at this socket.
+    /// Starts a plug-in at this socket; `@name` is one in the abstract namespace.
     ///
     /// # Panics
     ///
@@ -98,7 +99,11 @@ impl FakeKms {
     /// Returns the endpoint for a configuration.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("unix://{}", self.socket.display())
+        let socket = self.socket.display().to_string();
+        match socket.starts_with('@') {
+            true => format!("unix:///{socket}"),
+            false => format!("unix://{socket}"),
+        }
     }
 }
 
@@ -110,6 +115,9 @@ impl KmsBehaviour {
     fn answer(&self, call: &str, body: &[u8]) -> Result<Vec<u8>, String> {
         if self.failing.contains(&call) {
             return Err(format!("no {call} today"));
+        }
+        if self.version == "v1beta1" {
+            return self.answer_v1(call, body);
         }
         let failed = |error: prost::DecodeError| error.to_string();
         match call {
@@ -145,6 +153,57 @@ impl KmsBehaviour {
             other => Err(format!("no call {other}")),
         }
     }
+
+    /// The ciphertext ends with the key and its length.
+    fn answer_v1(&self, call: &str, body: &[u8]) -> Result<Vec<u8>, String> {
+        let request = VersionAndText::decode(body).map_err(|error| error.to_string())?;
+        if request.version != self.version {
+            return Err(format!("no version {}", request.version));
+        }
+        match call {
+            "Version" => Ok(VersionAndText::from_version(&self.version)),
+            "Encrypt" => {
+                let key_id = self.encrypts_with.as_ref().unwrap_or(&self.key_id).as_bytes();
+                let length = u8::try_from(key_id.len()).map_err(|error| error.to_string())?;
+                let mut text = [&*mask(&request.text), key_id, &[length]].concat();
+                if let Some(bytes) = self.ciphertext_bytes {
+                    text.resize(bytes, 0);
+                }
+                Ok(Plain { text }.encode_to_vec())
+            }
+            "Decrypt" => {
+                let parts = request.text.split_last().and_then(|(length, rest)| {
+                    rest.split_at_checked(rest.len().checked_sub(usize::from(*length))?)
+                });
+                let (masked, key_id) = parts.ok_or("the ciphertext is too short")?;
+                let key_id = String::from_utf8_lossy(key_id).into_owned();
+                if self.lost_keys.contains(&key_id) {
+                    return Err(format!("no key {key_id}"));
+                }
+                let mut text = mask(masked);
+                if let Some(bytes) = self.plaintext_bytes {
+                    text.resize(bytes, 0);
+                }
+                Ok(Plain { text }.encode_to_vec())
+            }
+            other => Err(format!("no call {other}")),
+        }
+    }
+}
+
+/// The requests of version 1, and `VersionResponse`.
+#[derive(Clone, PartialEq, Message)]
+struct VersionAndText {
+    #[prost(string, tag = "1")]
+    version: String,
+    #[prost(bytes = "vec", tag = "2")]
+    text: Vec<u8>,
+}
+
+impl VersionAndText {
+    fn from_version(version: &str) -> Vec<u8> {
+        VersionAndText { version: version.to_owned(), text: vec![] }.encode_to_vec()
+    }
 }
 
 /// The cipher of the fake, which only has to change the text.
@@ -162,7 +221,7 @@ struct Status {
     key_id: String,
 }
 
-/// `EncryptRequest` and `DecryptResponse`.
+/// `EncryptRequest` and `DecryptResponse`; both responses of version 1.
 #[derive(Clone, PartialEq, Message)]
 struct Plain {
     #[prost(bytes = "vec", tag = "1")]

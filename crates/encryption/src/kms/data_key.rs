@@ -1,6 +1,7 @@
 //! [`DataKey`]: the key, or the seed of keys, that a plug-in has decrypted.
 
 use crate::ciphers::{AesGcm, CipherError, random};
+use crate::hash::hash;
 use ring::hkdf::{HKDF_SHA256, Prk};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,37 +11,44 @@ use zeroize::Zeroizing;
 pub(super) const SEED_BYTES: usize = 32;
 /// The length of the random bytes in front of a value, from which its key is derived.
 const INFO_BYTES: usize = 32;
-/// Most keys that are kept. Each server uses a new one from its start on, and when the plug-in has
-/// another key; a migration replaces them.
-const DATA_KEYS_MAX: usize = 1024;
 
 /// A key, or a seed from which a key for each value is derived.
-pub(super) enum DataKey {
+pub(super) struct DataKey {
+    secret: Secret,
+    /// The hash of the id of the plug-in's key that encrypts this one. Each use counts in a metric
+    /// under it.
+    pub key_id_hash: String,
+}
+
+enum Secret {
     Key(AesGcm),
     Seed(Zeroizing<Vec<u8>>),
 }
 
 impl DataKey {
-    pub fn seed(bytes: Zeroizing<Vec<u8>>) -> Result<DataKey, String> {
+    /// `key_id` is the id of the plug-in's key.
+    pub fn seed(bytes: Zeroizing<Vec<u8>>, key_id: &str) -> Result<DataKey, String> {
         if bytes.len() < SEED_BYTES {
             return Err(format!("invalid seed length {} used for key generation", bytes.len()));
         }
-        Ok(DataKey::Seed(bytes))
+        Ok(DataKey { secret: Secret::Seed(bytes), key_id_hash: hash(key_id) })
     }
 
-    pub fn key(bytes: &[u8]) -> Result<DataKey, String> {
+    /// `key_id` is the id of the plug-in's key.
+    pub fn key(bytes: &[u8], key_id: &str) -> Result<DataKey, String> {
         if !matches!(bytes.len(), 16 | 24 | 32) {
             return Err(CipherError::KeySize(bytes.len()).to_string());
         }
-        AesGcm::new(bytes).map(DataKey::Key).map_err(|error| error.to_string())
+        let cipher = AesGcm::new(bytes).map_err(|error| error.to_string())?;
+        Ok(DataKey { secret: Secret::Key(cipher), key_id_hash: hash(key_id) })
     }
 
     /// Encrypts a value. `path` is its key in etcd.
     pub fn seal(&self, plain: &[u8], path: &[u8]) -> Result<Vec<u8>, CipherError> {
         let mut out = Vec::with_capacity(INFO_BYTES + 28 + plain.len());
-        match self {
-            DataKey::Key(cipher) => cipher.seal(plain, path, &mut out)?,
-            DataKey::Seed(seed) => {
+        match &self.secret {
+            Secret::Key(cipher) => cipher.seal(plain, path, &mut out)?,
+            Secret::Seed(seed) => {
                 let info: [u8; INFO_BYTES] = random()?;
                 out.extend_from_slice(&info);
                 derive(seed, &info)?.seal(plain, path, &mut out)?;
@@ -50,9 +58,9 @@ impl DataKey {
     }
 
     pub fn open(&self, stored: &[u8], path: &[u8]) -> Result<Vec<u8>, CipherError> {
-        match self {
-            DataKey::Key(cipher) => cipher.open(stored, path),
-            DataKey::Seed(seed) => {
+        match &self.secret {
+            Secret::Key(cipher) => cipher.open(stored, path),
+            Secret::Seed(seed) => {
                 let (info, sealed) =
                     stored.split_first_chunk::<INFO_BYTES>().ok_or(CipherError::Short)?;
                 derive(seed, info)?.open(sealed, path)
@@ -72,24 +80,29 @@ fn derive(seed: &[u8], info: &[u8; INFO_BYTES]) -> Result<AesGcm, CipherError> {
 }
 
 /// The data keys in use. The oldest is dropped when there are too many.
-#[derive(Default)]
-pub(super) struct DataKeys {
-    keys: HashMap<Arc<[u8]>, Arc<DataKey>>,
+pub(super) struct DataKeys<K> {
+    max: usize,
+    keys: HashMap<Arc<[u8]>, Arc<K>>,
     order: VecDeque<Arc<[u8]>>,
 }
 
-impl DataKeys {
-    pub fn get(&self, id: &[u8]) -> Option<Arc<DataKey>> {
+impl<K> DataKeys<K> {
+    /// Keeps at most so many keys.
+    pub fn new(max: usize) -> DataKeys<K> {
+        DataKeys { max, keys: HashMap::new(), order: VecDeque::new() }
+    }
+
+    pub fn get(&self, id: &[u8]) -> Option<Arc<K>> {
         self.keys.get(id).cloned()
     }
 
     /// Adds a key. Returns how many there are then.
-    pub fn insert(&mut self, id: Vec<u8>, key: Arc<DataKey>) -> usize {
+    pub fn insert(&mut self, id: Vec<u8>, key: Arc<K>) -> usize {
         let id: Arc<[u8]> = id.into();
         if self.keys.insert(id.clone(), key).is_none() {
             self.order.push_back(id);
         }
-        if self.order.len() > DATA_KEYS_MAX
+        if self.order.len() > self.max
             && let Some(oldest) = self.order.pop_front()
         {
             self.keys.remove(&oldest);
@@ -104,22 +117,21 @@ mod tests {
 
     #[test]
     fn the_number_of_keys_is_bounded() {
-        let mut keys = DataKeys::default();
-        let key = Arc::new(DataKey::key(&[0; 16]).expect("a key"));
-        for n in 0..DATA_KEYS_MAX + 10 {
-            keys.insert(n.to_be_bytes().into(), key.clone());
+        let mut keys = DataKeys::new(20);
+        for n in 0..30_usize {
+            keys.insert(n.to_be_bytes().into(), Arc::new(n));
         }
-        assert_eq!((keys.keys.len(), keys.order.len()), (DATA_KEYS_MAX, DATA_KEYS_MAX));
-        assert!(keys.get(&9_usize.to_be_bytes()).is_none());
-        assert!(keys.get(&10_usize.to_be_bytes()).is_some());
+        assert_eq!((keys.keys.len(), keys.order.len()), (20, 20));
+        assert_eq!(keys.get(&9_usize.to_be_bytes()), None);
+        assert_eq!(keys.get(&10_usize.to_be_bytes()), Some(Arc::new(10)));
     }
 
     #[test]
     fn keys_of_wrong_lengths_are_refused() {
-        let seed = |bytes: usize| DataKey::seed(Zeroizing::new(vec![0; bytes])).err();
+        let seed = |bytes: usize| DataKey::seed(Zeroizing::new(vec![0; bytes]), "1").err();
         assert_eq!(seed(31).as_deref(), Some("invalid seed length 31 used for key generation"));
         assert_eq!((seed(32), seed(64)), (None, None));
-        let key = |bytes: usize| DataKey::key(&vec![0; bytes]).err();
+        let key = |bytes: usize| DataKey::key(&vec![0; bytes], "1").err();
         assert_eq!(key(33).as_deref(), Some("crypto/aes: invalid key size 33"));
         assert_eq!((key(16), key(24), key(32)), (None, None, None));
     }

@@ -63,7 +63,13 @@ impl EncryptedObject {
 
     /// Returns what identifies the data key.
     pub fn data_key(&self) -> Vec<u8> {
-        let identity = EncryptedObject { encrypted_data: vec![], ..self.clone() };
+        let identity = EncryptedObject {
+            encrypted_data: vec![],
+            key_id: self.key_id.clone(),
+            encrypted_dek_source: self.encrypted_dek_source.clone(),
+            annotations: self.annotations.clone(),
+            encrypted_dek_source_type: self.encrypted_dek_source_type,
+        };
         identity.encode_to_vec()
     }
 }

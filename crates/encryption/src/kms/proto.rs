@@ -1,4 +1,4 @@
-//! The messages of KMS v2, and what is stored of them: numbers and types of fields as upstream's
+//! The messages of plug-ins, and what is stored of them: numbers and types of fields as upstream's
 //! `api.proto` files state them.
 
 use prost::Message;
@@ -70,4 +70,49 @@ pub(super) struct EncryptedObject {
     /// See [`super::envelope::KEY`].
     #[prost(int32, tag = "5")]
     pub encrypted_dek_source_type: i32,
+}
+
+/// The messages of version 1 (`v1beta1`).
+pub(super) mod v1 {
+    use prost::Message;
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct VersionRequest {
+        #[prost(string, tag = "1")]
+        pub version: String,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct VersionResponse {
+        #[prost(string, tag = "1")]
+        pub version: String,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct EncryptRequest {
+        #[prost(string, tag = "1")]
+        pub version: String,
+        #[prost(bytes = "vec", tag = "2")]
+        pub plain: Vec<u8>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct EncryptResponse {
+        #[prost(bytes = "vec", tag = "1")]
+        pub cipher: Vec<u8>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct DecryptRequest {
+        #[prost(string, tag = "1")]
+        pub version: String,
+        #[prost(bytes = "vec", tag = "2")]
+        pub cipher: Vec<u8>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct DecryptResponse {
+        #[prost(bytes = "vec", tag = "1")]
+        pub plain: Vec<u8>,
+    }
 }

@@ -1,34 +1,25 @@
-//! [`Plugin`]: a KMS v2 plug-in, a process behind a Unix domain socket that encrypts the keys of
-//! values.
-//!
-//! This server makes a seed when it starts and when the plug-in has another key; the plug-in
-//! encrypts it, and the result is stored with each value. While the plug-in does not answer, known
-//! values are read and values are written with the last seed, for three minutes.
+//! [`PluginV2`]: a plug-in of version 2. It names its keys; what it encrypts is a seed, from which
+//! a key for each value is derived.
 
-mod data_key;
-mod envelope;
-mod proto;
-mod write_seed;
-
-pub(crate) use envelope::aggregate;
-
+use super::KmsOpened;
+use super::data_key::{DataKey, DataKeys, SEED_BYTES};
+use super::envelope::{self, SEED, aggregate};
+use super::proto::{
+    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject,
+    StatusRequest, StatusResponse,
+};
+use super::socket::Socket;
+use super::write_seed::WriteSeed;
 use crate::ciphers::random;
 use crate::config::KmsConfig;
 use crate::hash::hash;
 use crate::metrics::{Direction, Metrics};
 use bytes::Bytes;
-use data_key::{DataKey, DataKeys, SEED_BYTES};
-use envelope::SEED;
-use keelson_egress::{GrpcPeer, grpc_code_name, grpc_error_text};
+use keelson_egress::{grpc_code_name, grpc_error_text};
 use prost::Message;
-use proto::{
-    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject,
-    StatusRequest, StatusResponse,
-};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use write_seed::WriteSeed;
+use std::time::Instant;
 use zeroize::Zeroizing;
 
 const STATUS: &str = "/v2.KeyManagementService/Status";
@@ -39,54 +30,43 @@ const DECRYPT: &str = "/v2.KeyManagementService/Decrypt";
 const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 /// A plug-in.
-pub(crate) struct Plugin {
+pub(crate) struct PluginV2 {
     pub name: String,
     /// What stands in front of each value.
     pub prefix: Vec<u8>,
-    socket: GrpcPeer,
-    time_max: Duration,
+    socket: Socket,
     metrics: Arc<Metrics>,
     state: Mutex<State>,
     /// Held while a key is decrypted, so that values with the same key wait for one call.
     decrypting: tokio::sync::Mutex<()>,
 }
 
-#[derive(Default)]
 struct State {
     seed: Option<WriteSeed>,
-    keys: DataKeys,
+    keys: DataKeys<DataKey>,
     /// The version of the first answer.
     version: Option<String>,
 }
 
-impl fmt::Debug for Plugin {
+impl fmt::Debug for PluginV2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the KMS plug-in {} ({:?})", self.name, self.socket)
     }
 }
 
-/// A value that was read, or what keeps it from being read now.
-pub(crate) enum KmsOpened {
-    Plain {
-        value: Vec<u8>,
-        is_stale: bool,
-    },
-    /// The plug-in has to decrypt its key.
-    Waits {
-        is_stale: bool,
-    },
-}
-
-impl Plugin {
+impl PluginV2 {
     /// Returns a plug-in that was not asked yet.
-    pub fn new(config: &KmsConfig, metrics: Arc<Metrics>) -> Result<Plugin, String> {
-        Ok(Plugin {
+    pub fn new(config: &KmsConfig, metrics: Arc<Metrics>) -> Result<PluginV2, String> {
+        Ok(PluginV2 {
             prefix: format!("k8s:enc:kms:v2:{}:", config.name).into_bytes(),
             name: config.name.clone(),
-            socket: GrpcPeer::at_socket(&config.socket)?,
-            time_max: config.time_max,
+            socket: Socket::new(config)?,
             metrics,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                seed: None,
+                keys: DataKeys::new(config.keys_max),
+                version: None,
+            }),
             decrypting: tokio::sync::Mutex::default(),
         })
     }
@@ -97,7 +77,7 @@ impl Plugin {
         seed.check_writable(now)?;
         let encrypted_data = seed.key.seal(plain, path).map_err(|error| error.to_string())?;
         let envelope = EncryptedObject { encrypted_data, ..EncryptedObject::clone(&seed.envelope) };
-        self.metrics.count_key(&self.name, &hash(&envelope.key_id), Direction::ToStorage);
+        self.metrics.count_key(&self.name, &seed.key.key_id_hash, Direction::ToStorage);
         let mut out = Vec::with_capacity(self.prefix.len() + envelope.encoded_len());
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&envelope.encode_to_vec());
@@ -113,7 +93,7 @@ impl Plugin {
         let key = self.state().keys.get(&envelope.data_key());
         let Some(key) = key else { return Ok(KmsOpened::Waits { is_stale }) };
         let value = key.open(&envelope.encrypted_data, path).map_err(|error| error.to_string())?;
-        self.metrics.count_key(&self.name, &hash(&envelope.key_id), Direction::FromStorage);
+        self.metrics.count_key(&self.name, &key.key_id_hash, Direction::FromStorage);
         Ok(KmsOpened::Plain { value, is_stale })
     }
 
@@ -126,6 +106,7 @@ impl Plugin {
             return Ok(());
         }
         let is_seed = envelope.encrypted_dek_source_type == SEED;
+        let key_id = envelope.key_id.clone();
         let request = DecryptRequest {
             ciphertext: envelope.encrypted_dek_source,
             uid: uid()?,
@@ -137,7 +118,8 @@ impl Plugin {
             .await
             .map_err(|why| format!("failed to decrypt DEK, error: {why}"))?;
         let plain = Zeroizing::new(response.plaintext);
-        let key = if is_seed { DataKey::seed(plain)? } else { DataKey::key(&plain)? };
+        let key =
+            if is_seed { DataKey::seed(plain, &key_id)? } else { DataKey::key(&plain, &key_id)? };
         let keys = self.state().keys.insert(id, Arc::new(key));
         self.metrics.set_data_keys(&self.name, keys);
         Ok(())
@@ -252,7 +234,7 @@ impl Plugin {
             encrypted_dek_source_type: SEED,
         };
         envelope.check()?;
-        Ok((DataKey::seed(seed)?, envelope))
+        Ok((DataKey::seed(seed, &envelope.key_id)?, envelope))
     }
 
     async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, String>
@@ -261,8 +243,7 @@ impl Plugin {
         A: Message + Default + 'static,
     {
         let began = Instant::now();
-        let until = tokio::time::Instant::now() + self.time_max;
-        let response = self.socket.call(path, request, until).await;
+        let response = self.socket.call(path, request).await;
         let code = response
             .as_ref()
             .map_or_else(|status| grpc_code_name(status.code()), |_| "OK".to_owned());

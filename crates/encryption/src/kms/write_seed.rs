@@ -3,7 +3,6 @@
 
 use super::data_key::DataKey;
 use super::proto::EncryptedObject;
-use crate::hash::hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,7 @@ impl WriteSeed {
         if age <= WRITE_TIME_MAX {
             return Ok(());
         }
-        let hash = hash(&self.envelope.key_id);
+        let hash = &self.key.key_id_hash;
         let late = (age - WRITE_TIME_MAX).as_secs();
         Err(format!("encryptedDEKSource with keyID hash {hash:?} expired {late} seconds ago"))
     }
@@ -42,7 +41,7 @@ mod tests {
     fn values_are_written_for_three_minutes_after_the_plug_in_was_well() {
         let confirmed = Instant::now();
         let envelope = EncryptedObject { key_id: "1".to_owned(), ..EncryptedObject::default() };
-        let key = Arc::new(DataKey::key(&[0; 16]).expect("a key"));
+        let key = Arc::new(DataKey::key(&[0; 16], "1").expect("a key"));
         let seed = WriteSeed { key, envelope: Arc::new(envelope), confirmed };
         let check = |seconds: u64, expected: &str| {
             let got = seed.check_writable(confirmed + Duration::from_secs(seconds));

@@ -2,6 +2,7 @@
 //! `== NAME`, the file, `== error`, the message, in which FILE is the path.
 
 use keelson_encryption::Config;
+use keelson_meta::Features;
 
 const CONFIGS: &str = include_str!("files/configs.txt");
 /// kube-apiserver shows the secrets of an element with two providers.
@@ -27,7 +28,7 @@ fn broken_configurations_get_the_messages_of_kube_apiserver() {
         if let Some((_, message)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             expected = (*message).to_owned();
         }
-        let error = Config::parse(text, "FILE").expect_err(name).to_string();
+        let error = Config::parse(text, "FILE", Features::default()).expect_err(name).to_string();
         assert_eq!(error.trim_end_matches('\n'), expected, "{name}");
         count += 1;
     }
@@ -39,6 +40,6 @@ fn secrets_are_decoded_as_by_go() {
     // Bits behind the last byte, and line ends.
     let text = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n- resources: [secrets]\n  providers:\n\
                 - aesgcm: {keys: [{name: a, secret: \"MDEyMzQ1Njc4\\nOWFiY2RlZh==\"}]}\n".replace("- aesgcm", "  - aesgcm");
-    let config = Config::parse(&text, "FILE").expect("a configuration");
+    let config = Config::parse(&text, "FILE", Features::default()).expect("a configuration");
     assert!(format!("{config:?}").contains("a (16 bytes)"), "{config:?}");
 }

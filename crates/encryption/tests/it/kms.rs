@@ -1,8 +1,9 @@
-//! KMS v2 plug-ins, and their faults.
+//! KMS plug-ins, and their faults.
 
 use crate::flips::flipped;
 use bytes::Bytes;
 use keelson_encryption::{Config, Encryption, Metrics, Opened, key_of};
+use keelson_meta::{Feature, Features};
 use keelson_metrics::Exposition;
 use keelson_testkit::kms::{FakeKms, KmsBehaviour};
 use std::sync::Arc;
@@ -21,16 +22,26 @@ struct Case {
 
 impl Case {
     fn new(behaviour: KmsBehaviour) -> Case {
+        Case::of_version("v2", behaviour)
+    }
+
+    fn v1() -> Case {
+        let version = "v1beta1".to_owned();
+        Case::of_version("v1", KmsBehaviour { version, ..KmsBehaviour::default() })
+    }
+
+    fn of_version(version: &str, behaviour: KmsBehaviour) -> Case {
         let dir = TempDir::new().expect("a folder");
         let kms = FakeKms::start(&dir.path().join("kms.sock"), behaviour);
         let config = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
              - resources: [secrets]\n  providers:\n\
-             \x20 - kms: {{apiVersion: v2, name: p, endpoint: '{}', timeout: 500ms}}\n\
+             \x20 - kms: {{apiVersion: {version}, name: p, endpoint: '{}', timeout: 500ms}}\n\
              \x20 - identity: {{}}\n",
             kms.endpoint()
         );
-        let config = Config::parse(&config, "FILE").expect("a configuration");
+        let features = Features::default().with(Feature::KMSv1, true);
+        let config = Config::parse(&config, "FILE", features).expect("a configuration");
         Case { kms, config, _dir: dir }
     }
 
@@ -193,7 +204,7 @@ async fn a_configuration_is_replaced_once_its_plug_ins_are_well() {
     let case = Case::new(KmsBehaviour::default());
     let plain = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n\
                  resources:\n- {resources: [secrets], providers: [{identity: {}}]}\n";
-    let plain = Config::parse(plain, "FILE").expect("a configuration");
+    let plain = Config::parse(plain, "FILE", Features::default()).expect("a configuration");
     let encryption = Encryption::start(&plain, Arc::default()).await.expect("an encryption");
     assert_eq!((encryption.may_wait(), seal(&encryption, "v")), (false, Ok("v".into())));
     encryption.replace(&case.config).await.expect("a well plug-in");
@@ -258,4 +269,73 @@ async fn calls_and_keys_of_plug_ins_are_counted() {
          hash=\"{file}\"}} 1"
     );
     assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plug_in_of_version_1_encrypts_the_key_of_each_value() {
+    let case = Case::v1();
+    let first = case.start().await;
+    assert_eq!(first.health(), Ok(()));
+    let stored = seal(&first, "v").expect("a value");
+    let sealed = stored.strip_prefix(b"k8s:enc:kms:v1:p:").expect("the prefix");
+    // The encrypted key: 32 bytes, the fake's `1` and its length; then nonce, text and tag.
+    assert_eq!((&sealed[..2], &sealed[34..36]), (&[0, 34][..], &[b'1', 1][..]));
+    assert_eq!(sealed.len(), 2 + 34 + 12 + 1 + 16);
+    assert_eq!(key_of(&stored), "kms:p");
+    assert_eq!(first.write_key("", "secrets"), "kms:p");
+    let plain = Opened::Plain { value: "v".into(), is_stale: false };
+    assert_eq!(first.open(SECRETS, PATH, &stored), Ok(plain.clone()));
+    let second = case.start().await;
+    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(Opened::Waits { is_stale: false }));
+    assert_eq!(second.open_waiting(SECRETS, PATH, &stored).await, Ok("v".into()));
+    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(plain));
+    // Two checks and one value; the version is asked once by each server.
+    assert_eq!((case.kms.calls("Decrypt"), case.kms.calls("Version")), (3, 2));
+    let moved = second.open(SECRETS, b"/registry/secrets/default/b", &stored);
+    let why = "[cipher: message authentication failed, the stored data is not a multiple of the \
+               block size]";
+    assert_eq!(moved, Err(why.to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_check_makes_another_key_of_a_plug_in_of_version_1() {
+    let case = Case::v1();
+    let encryption = case.start().await;
+    let key_of_next = || seal(&encryption, "v").expect("a value")[17..][..36].to_vec();
+    let first = key_of_next();
+    assert_eq!(key_of_next(), first, "one key until the next check");
+    case.kms.behave(|kms| kms.key_id = "2".to_owned());
+    encryption.check_plugins().await;
+    let second = key_of_next();
+    assert_eq!((first[34], second[34]), (b'1', b'2'));
+    // What the plug-in cannot read again is not used.
+    case.kms.behave(|kms| kms.plaintext_bytes = Some(31));
+    encryption.check_plugins().await;
+    let why = "kms-provider-0: failed to perform decrypt section of the healthz check for KMS \
+               Provider p, error: the plug-in returns another text than it was given";
+    assert_eq!(encryption.health(), Err(why.to_owned()));
+    assert_eq!(key_of_next(), second, "writes go on for three minutes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_of_plug_ins_of_version_1_have_the_messages_of_kube_apiserver() {
+    let case = Case::v1();
+    let stored = seal(&*case.start().await, "v").expect("a value");
+    let section =
+        "failed to perform encrypt section of the healthz check for KMS Provider p, error: ";
+    case.kms.behave(|kms| kms.failing = vec!["Encrypt", "Decrypt"]);
+    let dead = case.start().await;
+    let why = format!("{section}rpc error: code = Unknown desc = no Encrypt today");
+    assert_eq!(dead.health(), Err(format!("kms-provider-0: {why}")));
+    assert_eq!(seal(&dead, "v"), Err(why));
+    let why = "rpc error: code = Unknown desc = no Decrypt today";
+    assert_eq!(dead.open_waiting(SECRETS, PATH, &stored).await, Err(why.to_owned()));
+    case.kms.behave(|kms| kms.failing = vec!["Version"]);
+    let why = "failed get version from remote KMS provider: rpc error: code = Unknown desc = no \
+               Version today";
+    assert_eq!(case.start().await.health(), Err(format!("kms-provider-0: {section}{why}")));
+    let cut = Bytes::copy_from_slice(&stored[..30]);
+    let why = "invalid data encountered by envelope transformer: failed to read uint16 length \
+               prefixed data";
+    assert_eq!(dead.open(SECRETS, PATH, &cut), Err(why.to_owned()));
 }

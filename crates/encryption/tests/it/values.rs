@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use keelson_encryption::{Config, Encryption, Opened, key_of};
+use keelson_meta::Features;
 use keelson_metrics::Exposition;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ fn config(providers: &[&str]) -> Config {
     for bytes in [16, 24, 32] {
         text = text.replace(&format!("K{bytes}"), &secret(bytes));
     }
-    Config::parse(&text, "FILE").expect("a configuration")
+    Config::parse(&text, "FILE", Features::default()).expect("a configuration")
 }
 
 async fn encryption(providers: &[&str]) -> Arc<Encryption> {
@@ -168,7 +169,7 @@ async fn wildcards_stand_behind_names() {
         - resources: ['*.apps']\n  providers: [{aesgcm: {keys: [{name: group, secret: K}]}}]\n\
         - resources: ['*.']\n  providers: [{aesgcm: {keys: [{name: core, secret: K}]}}]\n\
         - resources: ['*.*']\n  providers: [{aesgcm: {keys: [{name: all, secret: K}]}}]\n".replace("secret: K", "secret: MDEyMzQ1Njc4OWFiY2RlZg==");
-    let config = Config::parse(&text, "FILE").expect("a configuration");
+    let config = Config::parse(&text, "FILE", Features::default()).expect("a configuration");
     let encryption = Encryption::start(&config, Arc::default()).await.expect("an encryption");
     let check = |group: &str, resource: &str, expected: &str| {
         assert_eq!(encryption.write_key(group, resource), expected);

@@ -64,7 +64,7 @@ impl Case {
     /// Starts a server with these providers.
     fn serve(&self, providers: &[&str]) -> Server {
         self.write(providers);
-        let file = EncryptionFile::read(&self.path("encryption.yaml"), true);
+        let file = EncryptionFile::read(&self.path("encryption.yaml"), true, Features::default());
         let encryption = Some(file.expect("a configuration"));
         Server::start_plain(self.builder().with(|builder| builder.storage.encryption = encryption))
     }
@@ -229,7 +229,7 @@ fn a_storage_version_migration_replaces_keys() {
     create(&server.client(), "a");
     server.stop();
     case.write(&[KEY2, KEY1]);
-    let file = EncryptionFile::read(&case.path("encryption.yaml"), false);
+    let file = EncryptionFile::read(&case.path("encryption.yaml"), false, Features::default());
     let encryption = Some(file.expect("a configuration"));
     let features = Features::parse(["StorageVersionMigrator=true"]).expect("a feature gate");
     let runtime_config = vec![("storagemigration.k8s.io/v1beta1".to_owned(), true)];

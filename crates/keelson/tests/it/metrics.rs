@@ -16,6 +16,7 @@ use crate::http::{Client, POLL_TIMEOUT, Server};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson::{EncryptionFile, Keelson, MetricsSelection};
+use keelson_meta::Features;
 use keelson_testkit::https_peer::HttpsPeer;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +126,8 @@ fn metrics_are_those_of_kube_apiserver() {
     let controllers = vec!["-*".to_owned(), "ttl-after-finished-controller".to_owned()];
     let config = dir.path().join("encryption.yaml");
     std::fs::write(&config, ENCRYPTION).expect("a file");
-    let encryption = EncryptionFile::read(&config, false).expect("a configuration");
+    let encryption =
+        EncryptionFile::read(&config, false, Features::default()).expect("a configuration");
     let builder = builder.data_dir(dir.path().join("data")).with(|builder| {
         builder.storage.encryption = Some(encryption);
         builder.recording.metrics = Arc::new(selection);

@@ -6,6 +6,7 @@ use crate::etcd::etcd;
 use crate::http::{Client, Server, revision_of, without_controllers};
 use crate::reference::Reference;
 use keelson::{Builder, EncryptionFile, Etcd};
+use keelson_meta::Features;
 use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
 use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program};
@@ -68,7 +69,8 @@ fn fails(dir: &Path, words: &[&str], why: &str) {
 }
 
 fn builder(dir: &Path) -> Builder {
-    let file = EncryptionFile::read(&dir.join("encryption.yaml"), false).expect("a configuration");
+    let file = EncryptionFile::read(&dir.join("encryption.yaml"), false, Features::default())
+        .expect("a configuration");
     without_controllers().with(|builder| builder.storage.encryption = Some(file))
 }
 

@@ -166,7 +166,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     if let Some(path) = values.path("encryption-provider-config") {
         let reloads = values.bool("encryption-provider-config-automatic-reload");
-        let file = EncryptionFile::read(&path, reloads)
+        let file = EncryptionFile::read(&path, reloads, setup.builder.apis.features)
             .map_err(|why| anyhow!("--encryption-provider-config: {why}"));
         setup.builder.storage.encryption = setup.take(file);
     }

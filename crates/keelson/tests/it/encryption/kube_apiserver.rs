@@ -7,6 +7,7 @@ use crate::etcd::etcd;
 use crate::http::{Client, Server, without_controllers};
 use crate::reference::Reference;
 use keelson::{EncryptionFile, Etcd};
+use keelson_meta::{Feature, Features};
 use keelson_testkit::kms::FakeKms;
 use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program};
 use serde_json::{Value, json};
@@ -14,16 +15,17 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Resources, each with another provider: path, kind and apiVersion.
-const RESOURCES: [(&str, &str, &str); 5] = [
+const RESOURCES: [(&str, &str, &str); 6] = [
     ("/api/v1/namespaces/default/secrets", "Secret", "v1"),
     ("/api/v1/namespaces/default/configmaps", "ConfigMap", "v1"),
     ("/api/v1/namespaces/default/serviceaccounts", "ServiceAccount", "v1"),
     ("/api/v1/namespaces/default/podtemplates", "PodTemplate", "v1"),
+    ("/api/v1/namespaces/default/limitranges", "LimitRange", "v1"),
     ("/apis/apps/v1/namespaces/default/controllerrevisions", "ControllerRevision", "apps/v1"),
 ];
 
 /// Returns a configuration in which the keys with these numbers are known; the first one encrypts.
-fn config(numbers: &[u8], kms: &str) -> String {
+fn config(numbers: &[u8], kms: &FakeKms, kms_v1: &FakeKms) -> String {
     let keys = |cipher: &str| {
         let key = |number: &u8| {
             let secret = format!("{number}").repeat(43);
@@ -35,7 +37,10 @@ fn config(numbers: &[u8], kms: &str) -> String {
         let keys: Vec<String> = numbers.iter().map(key).collect();
         format!("{cipher}: {{keys: [{}]}}", keys.join(", "))
     };
-    let kms = format!("kms: {{apiVersion: v2, name: p, endpoint: '{kms}', timeout: 3s}}");
+    let plug_in = |version: &str, kms: &FakeKms| {
+        let endpoint = kms.endpoint();
+        format!("kms: {{apiVersion: {version}, name: p, endpoint: '{endpoint}', timeout: 3s}}")
+    };
     let mut text =
         "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
             .to_owned();
@@ -43,7 +48,8 @@ fn config(numbers: &[u8], kms: &str) -> String {
         ("secrets", keys("aesgcm")),
         ("configmaps", keys("aescbc")),
         ("serviceaccounts", keys("secretbox")),
-        ("podtemplates", kms),
+        ("podtemplates", plug_in("v2", kms)),
+        ("limitranges", plug_in("v1", kms_v1)),
         ("'*.apps'", "identity: {}".to_owned()),
     ] {
         let identity = if numbers.len() > 1 { "\n  - identity: {}" } else { "" };
@@ -62,6 +68,7 @@ fn object(kind: &str, api_version: &str, name: &str) -> Value {
         "PodTemplate" => {
             obj["template"] = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}})
         }
+        "LimitRange" => obj["spec"] = json!({"limits": [{"type": "Pod"}]}),
         "ControllerRevision" => {
             obj["revision"] = json!(1);
             obj["data"] = json!({"a": "b"});
@@ -77,7 +84,8 @@ struct Encrypting(Reference);
 impl Encrypting {
     fn start(program: &Path, etcd: &str, dir: &Path, config: &Path) -> Encrypting {
         let config = config.display().to_string();
-        Encrypting(Reference::start(program, etcd, dir, &["--encryption-provider-config", &config]))
+        let flags = ["--encryption-provider-config", &config, "--feature-gates=KMSv1=true"];
+        Encrypting(Reference::start(program, etcd, dir, &flags))
     }
 
     fn create(&self, name: &str) {
@@ -114,8 +122,12 @@ fn reads(client: &Client, names: &[&str]) {
 }
 
 fn serve(etcd: &str, config: &Path) -> Server {
-    let file = EncryptionFile::read(config, false).expect("a configuration");
-    let builder = without_controllers().with(|builder| builder.storage.encryption = Some(file));
+    let features = Features::default().with(Feature::KMSv1, true);
+    let file = EncryptionFile::read(config, false, features).expect("a configuration");
+    let builder = without_controllers().with(|builder| {
+        builder.apis.features = features;
+        builder.storage.encryption = Some(file);
+    });
     Server::start_plain(builder.etcd(Etcd::new(vec![etcd.to_owned()])))
 }
 
@@ -125,9 +137,14 @@ fn kube_apiserver_and_keelson_read_each_others_encrypted_objects() {
     let Some((_runtime, etcd)) = etcd() else { return };
     let dir = TempDir::new().expect("a folder");
     let kms = FakeKms::start(&dir.path().join("kms.sock"), KmsBehaviour::default());
+    let of_v1 = KmsBehaviour { version: "v1beta1".to_owned(), ..KmsBehaviour::default() };
+    // kube-apiserver sends the escaped path of a socket as `:authority` to plug-ins of version 1,
+    // which hyper refuses.
+    let name = format!("@keelson-{}-kms-v1", std::process::id());
+    let kms_v1 = FakeKms::start(Path::new(&name), of_v1);
     let write = |name: &str, numbers: &[u8]| -> PathBuf {
         let path = dir.path().join(name);
-        std::fs::write(&path, config(numbers, &kms.endpoint())).expect("a file");
+        std::fs::write(&path, config(numbers, &kms, &kms_v1)).expect("a file");
         path
     };
     let old = write("old.yaml", &[1]);
@@ -142,7 +159,9 @@ fn kube_apiserver_and_keelson_read_each_others_encrypted_objects() {
     server.stop();
     drop(reference);
     // Both know both keys; the new one writes. The plug-in has another key, too.
-    kms.behave(|kms| kms.key_id = "2".to_owned());
+    for plugin in [&kms, &kms_v1] {
+        plugin.behave(|kms| kms.key_id = "2".to_owned());
+    }
     let reference = Encrypting::start(&program, &etcd.url(), dir.path(), &both);
     reference.reads(&["theirs", "ours"]);
     reference.create("later");
@@ -153,7 +172,7 @@ fn kube_apiserver_and_keelson_read_each_others_encrypted_objects() {
     wait_until("nothing is stale", || {
         let status = client.get(STATUS).body;
         let resources = status["resources"].as_array().expect("resources").clone();
-        resources.len() == 4 && resources.iter().all(|resource| resource["stale"] == 0)
+        resources.len() == 5 && resources.iter().all(|resource| resource["stale"] == 0)
     });
     reference.reads(&["theirs", "ours", "later"]);
     server.stop();
