@@ -3,8 +3,9 @@
 
 use std::error::Error;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use keelson_store::BoxFuture;
 use prost::Message;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::client::Grpc;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -30,6 +32,8 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 /// Interval of HTTP/2 keepalive pings, and how long to wait for their response.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+/// How long a member that has not answered a call in time is only used if no other can be.
+const SILENCE_PENALTY: Duration = Duration::from_secs(30);
 /// Delay before the members are tried again, after none could be reached.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Largest response. etcd limits a value (1.5 MiB by default), and the store the values of a page.
@@ -51,9 +55,29 @@ pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 /// The members of a cluster, one of which is current.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    members: Arc<[Channel]>,
+    members: Arc<[Member]>,
     /// Number of the current member. Any value is valid: it is taken modulo the count of members.
     current: Arc<AtomicUsize>,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct Member {
+    channel: Channel,
+    /// When it was left last, in milliseconds since the client began. Later than now after a
+    /// silence: see [`SILENCE_PENALTY`].
+    left: AtomicU64,
+    /// How often it has not answered.
+    silences: watch::Sender<u64>,
+}
+
+/// Why a member is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Left {
+    /// It answered that it cannot serve, or could not be reached.
+    Failed,
+    /// It did not answer.
+    Silent,
 }
 
 impl Client {
@@ -63,25 +87,47 @@ impl Client {
         tls: &EtcdTls,
         dialer: Option<&Dialer>,
     ) -> Result<Self, OpenError> {
-        let members: Result<Vec<_>, _> =
-            servers.iter().map(|url| channel(url, tls, dialer)).collect();
-        let members: Arc<[Channel]> = members?.into();
+        let member = |url: &String| {
+            let channel = channel(url, tls, dialer)?;
+            Ok(Member { channel, left: AtomicU64::new(0), silences: watch::Sender::new(0) })
+        };
+        let members: Result<Vec<_>, _> = servers.iter().map(member).collect();
+        let members: Arc<[Member]> = members?.into();
         if members.is_empty() {
             return Err(OpenError::Server { url: String::new(), why: "no server is named".into() });
         }
-        Ok(Self { members, current: Arc::default() })
+        // Any member, so that several servers do not depend on the same one.
+        let any = RandomState::new().build_hasher().finish() as usize % members.len();
+        Ok(Self { members, current: Arc::new(AtomicUsize::new(any)), began: Instant::now() })
     }
 
     /// Returns the current member, and its number for [`Client::leave`].
     pub(crate) fn member(&self) -> (usize, Grpc<Channel>) {
         let number = self.current.load(Ordering::Relaxed);
-        let channel = self.members[number % self.members.len()].clone();
+        let channel = self.members[number % self.members.len()].channel.clone();
         (number, Grpc::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX))
     }
 
-    /// Switches to the next member, unless another call has already left member `number`.
-    pub(crate) fn leave(&self, number: usize) {
-        let next = number.wrapping_add(1);
+    /// Returns how often a member has not answered, which may change.
+    pub(crate) fn silences(&self, number: usize) -> watch::Receiver<u64> {
+        self.members[number % self.members.len()].silences.subscribe()
+    }
+
+    /// Switches to the member that was left the longest time ago, unless another call has already
+    /// left member `number`.
+    pub(crate) fn leave(&self, number: usize, left: Left) {
+        let count = self.members.len();
+        let member = &self.members[number % count];
+        let mut time = self.began.elapsed();
+        if matches!(left, Left::Silent) {
+            time += SILENCE_PENALTY;
+            member.silences.send_modify(|silences| *silences += 1);
+        }
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        member.left.fetch_max(time, Ordering::Relaxed);
+        let others = (1..=count).map(|more| number.wrapping_add(more));
+        let next = others.min_by_key(|n| self.members[n % count].left.load(Ordering::Relaxed));
+        let next = next.unwrap_or(number);
         let _ = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -118,12 +164,19 @@ impl Client {
             let (number, mut member) = self.member();
             let response = timeout_at(deadline, unary(&mut member, path, request.clone())).await;
             let Ok(response) = response else {
-                self.leave(number);
+                self.leave(number, Left::Silent);
                 break;
             };
             match response {
-                Err(error) if is_retryable(&error) => self.leave(number),
-                response => return response,
+                Err(error) if is_retryable(&error) => self.leave(number, Left::Failed),
+                Err(error) => {
+                    // The next call may have more luck, also if this one must not be repeated.
+                    if is_of_member(&error) {
+                        self.leave(number, Left::Failed);
+                    }
+                    return Err(error);
+                }
+                Ok(response) => return Ok(response),
             }
             if attempt % self.members.len() == 0 {
                 if Instant::now() + RETRY_DELAY >= deadline {
@@ -147,10 +200,15 @@ impl Client {
             let deadline = Instant::now() + CALL_TIME_MAX;
             match timeout_at(deadline, unary(&mut member, path, request.clone())).await {
                 Ok(Ok(response)) => return Ok(response),
-                Ok(Err(error)) => last = error,
-                Err(_) => last = Status::deadline_exceeded("no answer"),
+                Ok(Err(error)) => {
+                    last = error;
+                    self.leave(number, Left::Failed);
+                }
+                Err(_) => {
+                    last = Status::deadline_exceeded("no answer");
+                    self.leave(number, Left::Silent);
+                }
             }
-            self.leave(number);
         }
         Err(last)
     }
@@ -219,6 +277,18 @@ async fn ready(member: &mut Grpc<Channel>) -> Result<(), Status> {
 /// Returns whether the call failed before anything was sent, because no connection could be made.
 fn was_not_sent(error: &Status) -> bool {
     causes(error).any(|cause| cause.is::<tonic::ConnectError>())
+}
+
+/// Returns whether another member may answer otherwise: this one has no leader, or is not reached.
+fn is_of_member(error: &Status) -> bool {
+    matches!(
+        error.code(),
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Internal
+    )
 }
 
 /// Returns whether one side refused the certificate of the other.
@@ -292,4 +362,36 @@ fn channel(url: &str, tls: &EtcdTls, dialer: Option<&Dialer>) -> Result<Channel,
         Some(dialer) => endpoint.connect_with_connector_lazy(Connector(dialer.clone())),
         None => endpoint.connect_lazy(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_member_that_was_left_the_longest_time_ago_is_next() {
+        let urls = ["1", "2", "3"].map(|port| format!("http://127.0.0.1:{port}"));
+        let client = Client::new(&urls, &EtcdTls::default(), None).expect("URLs");
+        let leave = async |left| {
+            advance(Duration::from_secs(1)).await;
+            let (number, _) = client.member();
+            client.leave(number, left);
+            // Another call to the same member has no effect.
+            client.leave(number, Left::Failed);
+            (number % 3, client.member().0 % 3)
+        };
+        let (first, second) = leave(Left::Silent).await;
+        let (left, third) = leave(Left::Failed).await;
+        assert_eq!((left, first + second + third), (second, 3), "each once");
+        // The silent one is not asked again for half a minute.
+        for _ in 0..10 {
+            leave(Left::Failed).await;
+            assert_ne!(client.member().0 % 3, first);
+        }
+        advance(SILENCE_PENALTY).await;
+        leave(Left::Failed).await;
+        leave(Left::Failed).await;
+        assert_eq!(client.member().0 % 3, first);
+    }
 }

@@ -37,6 +37,8 @@ pub struct EtcdProcess {
     files: Option<ServerFiles>,
     /// Ports for clients and for peers.
     ports: [u16; 2],
+    /// The port at which its peers reach it.
+    advertised: u16,
     /// Value of etcd's flag `--initial-cluster`.
     cluster: String,
     running: Option<Child>,
@@ -51,8 +53,22 @@ impl EtcdProcess {
 
     /// Starts a cluster of `size` members and waits until each of them responds.
     pub async fn start_cluster(program: &Path, size: usize) -> Option<Vec<Self>> {
+        Self::start_cluster_behind(program, size, |port| port).await
+    }
+
+    /// Like [`EtcdProcess::start_cluster`]; the members reach each other at the port that `front`
+    /// returns for the own port of each.
+    pub async fn start_cluster_behind(
+        program: &Path,
+        size: usize,
+        front: impl Fn(u16) -> u16,
+    ) -> Option<Vec<Self>> {
         let members: Option<Vec<_>> = (0..size).map(|_| Self::new(program, None)).collect();
         let mut members = members?;
+        for member in &mut members {
+            member.advertised = front(member.ports[1]);
+            member.cluster = format!("{}=http://127.0.0.1:{}", member.name(), member.advertised);
+        }
         let all: Vec<_> = members.iter().map(|member| member.cluster.clone()).collect();
         for member in &mut members {
             member.cluster = all.join(",");
@@ -79,7 +95,27 @@ impl EtcdProcess {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let cluster = format!("{}=http://127.0.0.1:{}", ports[0], ports[1]);
-        Some(Self { dir, program: program.to_owned(), files, ports, cluster, running: None })
+        let program = program.to_owned();
+        Some(Self { dir, program, files, ports, advertised: ports[1], cluster, running: None })
+    }
+
+    /// Returns the name in its cluster.
+    pub fn name(&self) -> String {
+        self.ports[0].to_string()
+    }
+
+    /// Returns the own port for peers.
+    pub fn peer_port(&self) -> u16 {
+        self.ports[1]
+    }
+
+    /// Stops the process for some time, and continues it: the signals STOP and CONT.
+    pub fn signal(&self, name: &str) {
+        if let Some(running) = &self.running {
+            let pid = running.id().to_string();
+            let sent = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+            assert!(sent.success());
+        }
     }
 
     /// Returns the URL for clients.
@@ -115,14 +151,15 @@ impl EtcdProcess {
     }
 
     fn spawn(&mut self) {
-        let [_, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
+        let [peers, advertised] =
+            [self.ports[1], self.advertised].map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new(&self.program);
         command
-            .args(["--name", &self.ports[0].to_string(), "--log-level", "panic"])
+            .args(["--name", &self.name(), "--log-level", "panic"])
             .arg("--data-dir")
             .arg(self.dir.path())
             .args(["--listen-client-urls", &self.url(), "--advertise-client-urls", &self.url()])
-            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &advertised])
             .args(["--initial-cluster", &self.cluster])
             // Elects a leader fast, but not whenever the machine is busy.
             .args(["--heartbeat-interval", "50", "--election-timeout", "1000"])

@@ -18,12 +18,14 @@ use keelson_store::{
     WatchSlot,
 };
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tonic::{Status, Streaming};
+use tonic::client::Grpc;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
 
-use crate::client::{PUT, STATUS, WATCH, error_line, stream, unary};
+use crate::client::{Left, PUT, STATUS, WATCH, error_line, stream, unary};
 use crate::keys::Keys;
 use crate::proto::{
     self, HeaderResponse, PutRequest, StatusRequest, StatusResponse, WatchCreateRequest,
@@ -118,9 +120,10 @@ impl WatchTask {
     async fn run(mut self) {
         let mut delay = REOPEN_DELAY;
         loop {
-            let number = self.shared.client.member().0;
+            let (number, member) = self.shared.client.member();
+            let silences = self.shared.client.silences(number);
             let before = self.through;
-            match self.run_stream().await {
+            match self.run_stream(member, silences).await {
                 StreamEnd::Dropped => return,
                 StreamEnd::Final(error) => {
                     let _ = self.out.send(Err(error)).await;
@@ -128,8 +131,12 @@ impl WatchTask {
                 }
                 StreamEnd::Lost(error) => {
                     tracing::warn!(why = error_line(&error), through = %self.through, "etcd watch lost; reopening");
+                    let left = match error.code() {
+                        Code::DeadlineExceeded => Left::Silent,
+                        _ => Left::Failed,
+                    };
                     let _ = self.shared.record_outcome::<()>(Err(error));
-                    self.shared.client.leave(number);
+                    self.shared.client.leave(number, left);
                     delay = if self.through > before { REOPEN_DELAY } else { delay * 2 };
                     delay = delay.min(REOPEN_DELAY_MAX);
                     sleep(delay).await;
@@ -138,16 +145,21 @@ impl WatchTask {
         }
     }
 
-    /// Opens a stream and delivers its events until it ends.
-    async fn run_stream(&mut self) -> StreamEnd {
-        let opening = tokio::time::timeout(OPEN_TIME_MAX, self.open());
+    /// Opens a stream and delivers its events until it ends, or its member does not answer another
+    /// call.
+    async fn run_stream(
+        &mut self,
+        member: Grpc<Channel>,
+        silences: watch::Receiver<u64>,
+    ) -> StreamEnd {
+        let opening = tokio::time::timeout(OPEN_TIME_MAX, self.open(member));
         let opened = opening.await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
         let (responses, progress) = match opened {
             Ok(opened) => opened,
             Err(error) => return error.into(),
         };
         let _ = self.shared.record_outcome(Ok(()));
-        self.deliver(responses, progress).await
+        self.deliver(responses, progress, silences).await
     }
 
     /// Delivers the events of a stream until it ends or is silent for too long.
@@ -155,6 +167,7 @@ impl WatchTask {
         &mut self,
         mut responses: impl Stream<Item = Result<WatchResponse, Status>> + Unpin,
         mut progress: Progress,
+        mut silences: watch::Receiver<u64>,
     ) -> StreamEnd {
         let mut newest = self.shared.newest.subscribe();
         // Collects the events of a response with several fragments.
@@ -168,6 +181,9 @@ impl WatchTask {
             };
             let response = tokio::select! {
                 response = responses.next() => response,
+                Ok(()) = silences.changed() => {
+                    return Status::unavailable("its member does not answer").into();
+                }
                 () = behind => {
                     if let Err(error) = progress.request(&self.shared, through).await {
                         return error.into();
@@ -187,8 +203,10 @@ impl WatchTask {
         }
     }
 
-    async fn open(&self) -> Result<(Streaming<WatchResponse>, Progress), Status> {
-        let (_, mut member) = self.shared.client.member();
+    async fn open(
+        &self,
+        mut member: Grpc<Channel>,
+    ) -> Result<(Streaming<WatchResponse>, Progress), Status> {
         let status: StatusResponse = unary(&mut member, STATUS, StatusRequest {}).await?;
         let (key, range_end) = self.shared.keys.full_range();
         let start_revision = number(self.through.next());
@@ -383,7 +401,7 @@ mod tests {
         let started = Instant::now();
         // One response that does not catch up does not stop the timeout.
         let responses = iter([Ok(at(7))]).chain(pending());
-        let end = task.deliver(responses, progress).await;
+        let end = task.deliver(responses, progress, never_silent()).await;
         assert!(matches!(&end, StreamEnd::Lost(why) if why.message().contains("does not go on")));
         assert!((SILENCE_TIME_MAX..SILENCE_TIME_MAX * 2).contains(&started.elapsed()));
         assert_eq!(batches.recv().await.expect("a batch").expect("whole").through, Revision(7));
@@ -394,8 +412,24 @@ mod tests {
     async fn a_silent_stream_that_is_not_behind_stays_open() {
         let (mut task, _batches) = task();
         let (progress, mut requests) = progress();
-        let waited = timeout(SILENCE_TIME_MAX * 10, task.deliver(pending(), progress)).await;
+        let waited =
+            timeout(SILENCE_TIME_MAX * 10, task.deliver(pending(), progress, never_silent())).await;
         assert!(waited.is_err() && requests.try_recv().is_err());
+    }
+
+    /// Of a member that always answers.
+    fn never_silent() -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+
+    #[tokio::test]
+    async fn the_stream_of_a_member_that_does_not_answer_another_call_is_closed() {
+        let (mut task, _batches) = task();
+        let client = task.shared.client.clone();
+        let silences = client.silences(0);
+        client.leave(0, Left::Silent);
+        let end = task.deliver(pending(), progress().0, silences).await;
+        assert!(matches!(&end, StreamEnd::Lost(why) if why.message().contains("does not answer")));
     }
 
     fn keys() -> Keys {
