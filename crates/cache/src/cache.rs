@@ -389,24 +389,33 @@ struct Filled {
     floor: Revision,
 }
 
-/// Fills the resources of a source. Another process may compact a shared store meanwhile.
+/// Fills the resources of a source, from the store's floor on. Another process may compact a shared
+/// store meanwhile; then from the newest revision on.
 async fn fill_from(
     store: &dyn Store,
     source: usize,
     prefixes: &[Bytes],
 ) -> Result<Filled, StartError> {
-    let mut tries = 1;
-    loop {
-        match fill(store, source, prefixes).await {
-            Err(error) if error.is_compacted() && tries < LOAD_ATTEMPTS_MAX => tries += 1,
+    let mut floor = store.floor();
+    for _ in 1..LOAD_ATTEMPTS_MAX {
+        match fill(store, source, prefixes, floor).await {
+            Err(error) if error.is_compacted() => {
+                let newest = store.latest().await;
+                floor = newest.map_err(|source| StartError::Load { source })?;
+            }
             filled => return filled,
         }
     }
+    fill(store, source, prefixes, floor).await
 }
 
-/// Loads the objects at the store's floor and returns a watch from there.
-async fn fill(store: &dyn Store, source: usize, prefixes: &[Bytes]) -> Result<Filled, StartError> {
-    let floor = store.floor();
+/// Loads the objects at a revision and returns a watch from there.
+async fn fill(
+    store: &dyn Store,
+    source: usize,
+    prefixes: &[Bytes],
+    floor: Revision,
+) -> Result<Filled, StartError> {
     let mut resources = Resources::default();
     for prefix in prefixes {
         add(&mut resources, prefix, source, floor);
