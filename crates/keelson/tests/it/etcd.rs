@@ -33,6 +33,15 @@ pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
     Some((runtime, prerequisites::etcd(started)?))
 }
 
+/// A running cluster of etcd, whose members reach each other at the ports that `front` returns for
+/// their own ports.
+pub fn cluster(size: usize, front: impl Fn(u16) -> u16) -> Option<(Runtime, Vec<EtcdProcess>)> {
+    let runtime = Runtime::new().expect("a runtime");
+    let program = peer_or_installed("etcd");
+    let started = runtime.block_on(EtcdProcess::start_cluster_behind(&program, size, front));
+    Some((runtime, prerequisites::etcd(started)?))
+}
+
 /// A server without controllers, so namespaces have no ConfigMap of their own.
 pub fn serve(etcd: &EtcdProcess) -> Server {
     let mut builder = Keelson::builder().etcd(Etcd::new(vec![etcd.url()]));

@@ -7,9 +7,11 @@
 //! choices.
 
 mod clock;
+mod cluster;
 mod converted;
 mod disk;
 mod linear;
+mod links;
 pub mod load;
 mod processes;
 

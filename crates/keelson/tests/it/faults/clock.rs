@@ -20,8 +20,15 @@ const LEASE: &str = "keelson-controllers";
 
 /// The system clock with an offset.
 #[derive(Clone, Default)]
-struct MovedClock {
+pub struct MovedClock {
     seconds: Arc<AtomicI64>,
+}
+
+impl MovedClock {
+    /// Moves the clock to so many hours from the system's.
+    pub fn jump(&self, hours: i64) {
+        self.seconds.store(hours * HOUR, Ordering::SeqCst);
+    }
 }
 
 impl Clock for MovedClock {
@@ -57,7 +64,7 @@ fn clock_jumps_change_only_timestamps() {
     load::run(&mut random, Reads::GoOn, Arc::new(connect), |load| {
         for (n, hours) in [5, -3, 24 * 400, -24 * 800, 0].into_iter().enumerate() {
             load.wait_acknowledged(WRITES_BETWEEN);
-            clock.seconds.store(hours * HOUR, Ordering::SeqCst);
+            clock.jump(hours);
             let earliest = clock.now().to_string();
             let map = json!({"metadata": {"name": format!("jump-{n}")}});
             let made = client.post(MAPS, &map);
@@ -91,7 +98,7 @@ fn clock_jumps_change_nothing_for_webhooks() {
     load::run_on(objects, &mut random, Reads::GoOn, Arc::new(connect), |load| {
         for hours in [24 * 400, -24 * 800, 0] {
             load.wait_acknowledged(WRITES_BETWEEN);
-            clock.seconds.store(hours * HOUR, Ordering::SeqCst);
+            clock.jump(hours);
         }
         load.wait_acknowledged(WRITES_BETWEEN);
     });
@@ -116,7 +123,7 @@ fn leases_expire_on_time_despite_clock_jumps() {
     let mut watch = client.open_watch(&format!("{LEASES}?watch=1&timeoutSeconds=600&{query}"));
     for hours in [[5, 0], [5, -3], [-24 * 400, 24 * 400], [24 * 400, -24 * 400]] {
         for (clock, hours) in clocks.iter().zip(hours) {
-            clock.seconds.store(hours * HOUR, Ordering::SeqCst);
+            clock.jump(hours);
         }
         // The first may have been under way when the clocks jumped.
         for _ in 0..2 {

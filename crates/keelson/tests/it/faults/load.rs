@@ -56,6 +56,8 @@ pub struct Load {
     refused: AtomicUsize,
     answered: AtomicUsize,
     is_over: AtomicBool,
+    /// Whether the script has panicked, so that no last write comes.
+    is_broken: AtomicBool,
     /// The first rejection without a message.
     unclear: Mutex<Option<String>>,
 }
@@ -108,6 +110,7 @@ pub fn run_on(
         refused: AtomicUsize::new(0),
         answered: AtomicUsize::new(0),
         is_over: AtomicBool::new(false),
+        is_broken: AtomicBool::new(false),
         unclear: Mutex::new(None),
     };
     let (code, list) = load.connection().call("GET", load.path(), "", None).expect("a list");
@@ -148,6 +151,7 @@ struct StopOnDrop<'a>(&'a Load);
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::Release);
+        self.0.is_broken.store(std::thread::panicking(), Ordering::Release);
     }
 }
 
@@ -313,7 +317,8 @@ fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
 /// Watches the objects, with a new watch whenever one ends, until the event of the last write.
 fn watch(load: &Load, mut after: u64) -> Vec<Event> {
     let mut events: Vec<Event> = vec![];
-    while events.last().is_none_or(|event| event.name != "fault-last") {
+    let is_last = |event: &Event| event.name == "fault-last";
+    while !events.last().is_some_and(is_last) && !load.is_broken.load(Ordering::Acquire) {
         let path = format!("{}?watch=1&resourceVersion={after}", load.path());
         // A stopping server may have accepted the connection already.
         let Ok(mut watch) = load.connection().watch(&path) else { continue };
@@ -326,7 +331,7 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
             after = revision_of(obj);
             let name = obj["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             events.push(Event { word, name, rev: after, id: id(obj) });
-            if events.last().is_some_and(|event| event.name == "fault-last") {
+            if events.last().is_some_and(is_last) {
                 break;
             }
         }
