@@ -252,7 +252,11 @@ impl<'v, 'p> Field<'v, 'p> {
     pub fn unchanged_selector(&self, of: &str, old: &Value, errors: &mut ErrorList) {
         let before = old.get("selector").unwrap_or(&NULL);
         if !equality::equal_members(of, "selector", self.get("selector"), before) {
-            self.field("selector").invalid_selector(errors, IMMUTABLE);
+            let selector = self.field("selector");
+            match selector.value {
+                Value::Null => selector.invalid(errors, IMMUTABLE),
+                _ => selector.invalid_selector(errors, IMMUTABLE),
+            }
         }
     }
 

@@ -437,7 +437,10 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     let metadata = obj.metadata_mut();
     metadata.insert("creationTimestamp", registry.clock.now().text());
     metadata.insert("uid", clock::uid(registry.clock.as_ref()));
-    metadata.remove("selfLink");
+    if target.name.is_empty() || !new.options.dry_run {
+        // As upstream, it is not stored, but a dry run of a PUT or PATCH shows it.
+        metadata.remove("selfLink");
+    }
     if target.kind.has_status && !strategy.status_on_create && !new.options.keep_status {
         obj.root.remove("status");
     }

@@ -129,7 +129,7 @@ const DELETIONS: [Case; 13] = [
 ];
 
 /// Fields and kinds of bodies.
-const BODIES: [Case; 31] = [
+const BODIES: [Case; 35] = [
     ("OPTIONS", "W/o", JSON, JSON, ""),
     (
         "POST",
@@ -263,6 +263,34 @@ const BODIES: [Case; 31] = [
         JSON,
         r#"{"apiVersion":"corners.example.com/v1","kind":"Widget","metadata":{"name":"x","resourceVersion":"\u2028"}}"#,
     ),
+    (
+        "POST",
+        "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"l"},"spec":{}}"#,
+    ),
+    (
+        "POST",
+        "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"l"},"spec":{"type":"Limited","limited":{"lendablePercent":101}}}"#,
+    ),
+    (
+        "PATCH",
+        "N/configmaps/dry?fieldManager=m&dryRun=All",
+        APPLY,
+        JSON,
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"dry","selfLink":"x"}}"#,
+    ),
+    (
+        "PUT",
+        "/apis/apps/v1/namespaces/corners/daemonsets/d?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"d"},"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]}}}}"#,
+    ),
 ];
 
 /// Returns the outcome, the warnings and the members of an answer that are compared. A
@@ -326,6 +354,10 @@ fn prepare(api: &Recorded) {
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": spec});
     let spec = json!({"selector": {"a": "b"}, "template": template});
     made("replicationcontrollers", json!({"metadata": {"name": "r"}, "spec": spec}));
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let daemons = json!({"metadata": {"name": "d"},
+        "spec": {"selector": selector, "template": spec["template"]}});
+    api.prepare("POST", "/apis/apps/v1/namespaces/corners/daemonsets", &daemons);
     define(api);
 }
 
