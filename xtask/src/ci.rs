@@ -118,11 +118,7 @@ fn counts(junit: &str) -> Option<(usize, usize)> {
 
 fn run_tests() -> Result<()> {
     if has("cargo-nextest") {
-        // One more than cores: many tests wait for timeouts and processes.
-        let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
-        let threads = threads.to_string();
-        let run = ["nextest", "run", "--workspace", "--no-fail-fast", "--profile", "ci"];
-        step("cargo", &[&run[..], &["--test-threads", &threads]].concat())
+        step("cargo", &["nextest", "run", "--workspace", "--no-fail-fast", "--profile", "ci"])
     } else {
         step("cargo", &["test", "--workspace", "--no-fail-fast"])
     }

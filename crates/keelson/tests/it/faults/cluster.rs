@@ -21,13 +21,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-const SECONDS: u64 = 120;
+const SECONDS: u64 = 60;
 const WRITES_BETWEEN: usize = 60;
 const MEMBERS: usize = 3;
 /// Servers that are processes of their own, and are killed. One more is in this process.
 const KILLED: usize = 2;
 /// How often the history is compacted. A watch goes on within this time.
-const COMPACTION: &str = "3s";
+const COMPACTION: &str = "30s";
 const FAULTS: [&str; 6] = [
     "killed server",
     "killed member",

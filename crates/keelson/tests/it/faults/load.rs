@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CLIENTS: usize = 6;
+/// Longest time without an expected answer, on a busy machine.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Few objects, so that clients conflict.
 const KEYS: usize = 4;
 const JSON: &str = "application/json";
@@ -139,8 +141,7 @@ pub fn run_on(
         panic!("refused, and not said why: {answer}");
     }
     for key in 0..KEYS {
-        let seen = load.call(key, Operation::Read);
-        calls.push((key, seen));
+        calls.push((key, load.read_at_last(key)));
     }
     check(&calls, after, &events);
     println!("{} calls, {} events", calls.len(), events.len());
@@ -197,6 +198,17 @@ impl Load {
     fn write_last(&self) -> (u16, Value) {
         let last = self.objects.object("fault-last", 0, None);
         self.connection().call("POST", self.path(), JSON, Some(&last)).expect("an answer")
+    }
+
+    /// Reads a key; a server may still have to find a member of etcd that works.
+    fn read_at_last(&self, key: usize) -> Call {
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            let call = self.call(key, Operation::Read);
+            if matches!(call.outcome, Outcome::Saw(_)) || Instant::now() > deadline {
+                return call;
+            }
+        }
     }
 
     fn now(&self) -> u64 {
@@ -273,7 +285,7 @@ impl Load {
 
 fn wait(counter: &AtomicUsize, count: usize, why: &str) {
     let end = counter.load(Ordering::Acquire) + count;
-    let deadline = Instant::now() + POLL_TIMEOUT;
+    let deadline = Instant::now() + WAIT_MAX;
     while counter.load(Ordering::Acquire) < end {
         assert!(Instant::now() < deadline, "{why}");
         std::thread::yield_now();
@@ -320,11 +332,18 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
     let is_last = |event: &Event| event.name == "fault-last";
     while !events.last().is_some_and(is_last) && !load.is_broken.load(Ordering::Acquire) {
         let path = format!("{}?watch=1&resourceVersion={after}", load.path());
-        // A stopping server may have accepted the connection already.
-        let Ok(mut watch) = load.connection().watch(&path) else { continue };
+        let mut watch = match load.connection().watch(&path) {
+            Ok(watch) => watch,
+            Err(error) => {
+                // A stopping server may have accepted the connection already.
+                assert!(!error.to_string().ends_with(": 410"), "no history: {error}");
+                continue;
+            }
+        };
         while let Ok(event) = watch.next() {
             let word = event["type"].as_str().unwrap_or_default().to_owned();
             if word == "ERROR" {
+                assert_ne!(event["object"]["code"], 410, "no history after {after}");
                 break;
             }
             let obj = &event["object"];
