@@ -137,7 +137,9 @@ impl PluginV1 {
     /// Decrypts what follows the prefix, if its key is known.
     pub fn open(&self, stored: &[u8], path: &[u8]) -> Result<KmsOpened, String> {
         let parts = Parts::read(stored)?;
-        match self.state().keys.get(parts.encrypted_key) {
+        // Outside of the `match`, whose arms would hold the lock.
+        let key = self.state().keys.get(parts.encrypted_key);
+        match key {
             Some(key) => key.open(parts.sealed, path),
             None => Ok(KmsOpened::Waits { is_stale: false }),
         }
