@@ -61,7 +61,6 @@ fn validate_level(new: &Object) -> ErrorList {
                 limited.required(&mut errors, "must not be empty when type is Limited");
             }
         }
-        "" => kind.required(&mut errors, ""),
         _ => kind.not_supported(&mut errors, &["Exempt", "Limited"]),
     }
     validate_fixed_level(new, &mut errors);
@@ -96,7 +95,6 @@ fn limited_level(at: &Field<'_, '_>, errors: &mut ErrorList) {
                 queuing.forbidden(errors, words);
             }
         }
-        "" => response.field("type").required(errors, ""),
         _ => response.field("type").not_supported(errors, &["Queue", "Reject"]),
     }
     at.field("lendablePercent").in_range_if_set(errors, 0, 100);

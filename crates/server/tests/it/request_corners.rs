@@ -129,7 +129,7 @@ const DELETIONS: [Case; 13] = [
 ];
 
 /// Fields and kinds of bodies.
-const BODIES: [Case; 35] = [
+const BODIES: [Case; 33] = [
     ("OPTIONS", "W/o", JSON, JSON, ""),
     (
         "POST",
@@ -262,20 +262,6 @@ const BODIES: [Case; 35] = [
         APPLY,
         JSON,
         r#"{"apiVersion":"corners.example.com/v1","kind":"Widget","metadata":{"name":"x","resourceVersion":"\u2028"}}"#,
-    ),
-    (
-        "POST",
-        "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations?dryRun=All",
-        JSON,
-        JSON,
-        r#"{"metadata":{"name":"l"},"spec":{}}"#,
-    ),
-    (
-        "POST",
-        "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations?dryRun=All",
-        JSON,
-        JSON,
-        r#"{"metadata":{"name":"l"},"spec":{"type":"Limited","limited":{"lendablePercent":101}}}"#,
     ),
     (
         "PATCH",

@@ -42,12 +42,12 @@ impl Walked {
 
 impl Walked {
     /// Creates the object, and waits until the server itself has written its status, which it does
-    /// for two kinds. Returns the object.
+    /// for three kinds. Returns the object.
     #[track_caller]
     pub fn settled(&self, client: &Client) -> Value {
         made(client, &self.all(), &self.sample);
         let conditions = match &*self.resource {
-            "apiservices" => 1,
+            "apiservices" | "flowschemas" => 1,
             "customresourcedefinitions" => 2,
             _ => 0,
         };
