@@ -5,7 +5,10 @@ use crate::oidc::AnonymousConfig;
 use crate::remote_tokens::{RemoteTokens, RemoteUser};
 use crate::service_account::{AuthenticatedToken, ServiceAccountTokens};
 use crate::token_digest::Token;
-use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
+use crate::{
+    ANONYMOUS, AUTHENTICATED, BootstrapTokens, CredentialNotes, FrontProxy, TokenFile,
+    UNAUTHENTICATED,
+};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
 use std::sync::Arc;
@@ -127,12 +130,12 @@ impl Authenticator {
     }
 
     /// Returns the user of a request. A request without credentials is `system:anonymous` if that
-    /// is enabled; invalid credentials are a 401. `warning` receives warnings for the client.
+    /// is enabled; invalid credentials are a 401.
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
         now: Timestamp,
-        warning: &mut Option<&'static str>,
+        notes: &mut CredentialNotes,
     ) -> Result<User, Failure> {
         if let Some(user) = credentials.front_proxy {
             return Ok(user);
@@ -144,9 +147,8 @@ impl Authenticator {
         }
         let token = credentials.authorization.and_then(bearer);
         if let Some(token) = token
-            && let Ok(authenticated) = self.authenticate_token(token, &[], now).await
+            && let Ok(authenticated) = self.authenticate_token(token, &[], now, notes).await
         {
-            *warning = authenticated.warning;
             return Ok(authenticated.user);
         }
         let is_invalid = token.is_some()
@@ -171,6 +173,7 @@ impl Authenticator {
         token: &str,
         requested: &[Str],
         now: Timestamp,
+        notes: &mut CredentialNotes,
     ) -> Result<AuthenticatedToken, Vec<String>> {
         // Authenticates what a header has after `Bearer `: the first word; without a word there is
         // no user.
@@ -196,7 +199,7 @@ impl Authenticator {
         }
         let mut errors = vec![];
         if let Some(service_accounts) = &self.service_accounts {
-            match service_accounts.authenticate_token(&token, requested, now).await {
+            match service_accounts.authenticate_token(&token, requested, now, notes).await {
                 Ok(Some(authenticated)) => return Ok(authenticated),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
@@ -235,7 +238,7 @@ impl Authenticator {
 }
 
 fn authenticated_token(user: User, audiences: Vec<Str>) -> AuthenticatedToken {
-    AuthenticatedToken { user, audiences, warning: None }
+    AuthenticatedToken { user, audiences }
 }
 
 /// Returns the token of `Bearer TOKEN` (RFC 6750): the scheme in any case, then one space. With
@@ -286,8 +289,8 @@ mod tests {
         let authenticator = Authenticator::new(tokens);
         let check = async |header: Option<&str>| {
             let credentials = Credentials { authorization: header, ..Credentials::default() };
-            let user =
-                authenticator.authenticate(credentials, Timestamp::new(0, 0), &mut None).await;
+            let notes = &mut CredentialNotes::default();
+            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0), notes).await;
             user.map(|user| (user.name, user.groups))
         };
         let alice = check(Some("Bearer secret")).await.unwrap();
@@ -310,8 +313,8 @@ mod tests {
         let check = async |authorization| {
             let certificate = Certificate::Refused;
             let credentials = Credentials { authorization, certificate, ..Credentials::default() };
-            let user =
-                authenticator.authenticate(credentials, Timestamp::new(0, 0), &mut None).await;
+            let notes = &mut CredentialNotes::default();
+            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0), notes).await;
             user.map(|user| user.name).map_err(|s| s.code)
         };
         assert_eq!(check(None).await, Err(401));

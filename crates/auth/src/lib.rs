@@ -18,6 +18,7 @@ mod grant;
 mod json;
 pub mod long_work;
 pub mod node;
+mod notes;
 mod objects;
 pub mod off_worker;
 pub mod oidc;
@@ -41,6 +42,7 @@ pub use certificate_request::{CertificateAuthority, CertificateRequest, NameCoun
 pub use decision::{AuthorizationReason, Decision, Outcome};
 pub use front_proxy::FrontProxy;
 pub use keelson_meta::User;
+pub use notes::CredentialNotes;
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
 pub use permit::{Action, Permit};
 pub use remote_tokens::{JwtSlot, RemoteTokens};

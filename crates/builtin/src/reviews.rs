@@ -2,7 +2,7 @@
 
 use crate::access_review;
 use keelson_auth::service_account::AuthenticatedToken;
-use keelson_auth::{Authenticator, Permit, User};
+use keelson_auth::{Authenticator, CredentialNotes, Permit, User};
 use keelson_meta::{Failure, Map, Object, Status, Str, Value, value};
 use keelson_registry::Registry;
 use keelson_registry::hooks::Computed;
@@ -99,12 +99,12 @@ impl Computed for TokenReviews {
     fn post<'a>(
         &'a self,
         registry: &'a Registry,
-        _permit: &'a Permit,
+        permit: &'a Permit,
         mut review: Object,
     ) -> BoxFuture<'a, Result<Object, Failure>> {
         Box::pin(async move {
             let authenticator = self.authenticator.get().ok_or_else(Status::no_such_path)?;
-            review_token(registry, authenticator, &mut review).await?;
+            review_token(registry, authenticator, permit, &mut review).await?;
             Ok(review)
         })
     }
@@ -113,6 +113,7 @@ impl Computed for TokenReviews {
 async fn review_token(
     registry: &Registry,
     authenticator: &Authenticator,
+    permit: &Permit,
     obj: &mut Object,
 ) -> Result<(), Failure> {
     let token = obj.str_at(&["spec", "token"]);
@@ -127,7 +128,11 @@ async fn review_token(
         .collect();
     let now = registry.clock.now();
     let mut status = Map::new();
-    match authenticator.authenticate_token(token, &audiences, now).await {
+    let mut notes = CredentialNotes::default();
+    let authenticated = authenticator.authenticate_token(token, &audiences, now, &mut notes).await;
+    // As upstream, they are those of the review.
+    notes.annotations.into_iter().for_each(|(key, value)| permit.annotate(key, value));
+    match authenticated {
         Ok(AuthenticatedToken { user, audiences, .. }) => {
             status.insert("authenticated", true);
             status.insert("user", user_info(&user));

@@ -12,6 +12,10 @@ use keelson_registry::{ActionRequest, ActionResponse, Target};
 use keelson_store::BoxFuture;
 use std::sync::{Arc, OnceLock};
 
+/// Audit annotations of a request.
+const ISSUED: &str = "authentication.kubernetes.io/issued-credential-id";
+const UID_MISMATCH: &str = "authentication.k8s.io/token-request-uid-mismatch";
+
 const EXPIRATION_SECONDS_DEFAULT: i64 = 3600;
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
@@ -33,6 +37,11 @@ impl TokenRequests {
 }
 
 impl Action for TokenRequests {
+    fn fill_defaults(&self, body: &mut Object) {
+        let spec = body.object_mut("spec");
+        spec.entry_or("expirationSeconds", || EXPIRATION_SECONDS_DEFAULT.into());
+    }
+
     fn act<'a>(
         &'a self,
         req: ActionRequest<'a>,
@@ -57,17 +66,13 @@ async fn request_token(
         .catalogue
         .schema(&kind)
         .ok_or_else(|| Status::internal("TokenRequest has no schema"))?;
-    let spec = request.object_mut("spec");
-    spec.entry_or("expirationSeconds", || EXPIRATION_SECONDS_DEFAULT.into());
     registry.set_field_manager(&schema, "token", &mut request, options);
     let write = req.write(&kind);
     let mut warnings = vec![];
     let configs = req.admit(&write, &mut request, &mut warnings).await?;
     check_names(target, &request)?;
     let account = req.read(target).await?;
-    if registry.options.features.is_on(Feature::TokenRequestServiceAccountUIDValidation) {
-        check_uid(&kind, &request, &account)?;
-    }
+    check_uid(req, &kind, &request, &account)?;
     let own = &tokens.options().audiences;
     let spec = request.object_mut("spec");
     if spec.get("audiences").is_none_or(Value::is_empty) {
@@ -100,6 +105,7 @@ async fn request_token(
     let token = tokens.issue(&claims).await;
     let failed = |why| Status::internal(format!("failed to generate token: {why}"));
     let token = token.map_err(failed)?;
+    req.permit.annotate(Str::new_static(ISSUED), format!("JTI={}", claims.id).into());
     let mut status = Map::new();
     status.insert("token", token.as_str());
     let expires = now.plus(GoDuration(seconds.saturating_mul(1_000_000_000)));
@@ -207,17 +213,27 @@ fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
     errors.into_result("authentication.k8s.io", "TokenRequest", &target.name)
 }
 
-/// Returns an error if the uid in the body is that of another service account.
-fn check_uid(kind: &GroupVersionKind, request: &Object, account: &Object) -> Result<(), Failure> {
+/// Returns an error if the uid in the body is that of another service account, or notes it when
+/// the gate is off.
+fn check_uid(
+    req: ActionRequest<'_>,
+    kind: &GroupVersionKind,
+    request: &Object,
+    account: &Object,
+) -> Result<(), Failure> {
     let given = request.uid();
     let stored = account.uid();
     if given.is_empty() || given == stored {
         return Ok(());
     }
-    let resource = kind.group_version().resource(kind.kind.clone());
     let why = format!(
         "the UID in the token request ({given}) does not match the UID of the service account ({stored})"
     );
+    if !req.registry.options.features.is_on(Feature::TokenRequestServiceAccountUIDValidation) {
+        req.permit.annotate(Str::new_static(UID_MISMATCH), why.into());
+        return Ok(());
+    }
+    let resource = kind.group_version().resource(kind.kind.clone());
     Err(Status::conflict(&resource, account.name(), &why))
 }
 

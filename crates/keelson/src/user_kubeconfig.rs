@@ -87,7 +87,7 @@ fn pem(der: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::pki::Pki;
-    use keelson_auth::{Authenticator, Certificate, Credentials, x509};
+    use keelson_auth::{Authenticator, Certificate, CredentialNotes, Credentials, x509};
     use keelson_meta::Timestamp;
 
     const NOW: i64 = 1_800_000_000;
@@ -120,8 +120,8 @@ mod tests {
             let certificate = Certificate::Verified(&der);
             let credentials = Credentials { certificate, ..Credentials::default() };
             let authenticator = Authenticator::default();
-            let user =
-                authenticator.authenticate(credentials, Timestamp::new(0, 0), &mut None).await;
+            let notes = &mut CredentialNotes::default();
+            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0), notes).await;
             let user = user.expect("a user");
             assert_eq!(user.name, "jürgen \"x\"");
             let groups = [groups, &["system:authenticated"]].concat();

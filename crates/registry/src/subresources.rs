@@ -24,7 +24,15 @@ impl OwnedActionRequest {
 }
 
 impl Registry {
-    /// Runs the action of a subresource.
+    /// Sets the defaults of a body for the action of a subresource that are not in its schema.
+    pub fn fill_action_defaults(&self, target: &Target, subresource: &str, body: &mut Object) {
+        let mut rows = self.hooks_of(&target.kind).actions.iter();
+        if let Some(row) = rows.find(|row| row.name == subresource) {
+            row.action.fill_defaults(body);
+        }
+    }
+
+    /// Runs the action of a subresource, on a body with its defaults.
     pub async fn act(
         &self,
         permit: &Permit,

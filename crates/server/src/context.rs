@@ -11,7 +11,7 @@ use crate::request_log::RequestLog;
 use crate::stream_limit::StreamSeat;
 use crate::traced::RequestTrace;
 use http::{HeaderValue, Request, StatusCode};
-use keelson_auth::{Annotations, Attributes, User};
+use keelson_auth::{Annotations, Attributes, CredentialNotes, User};
 use keelson_fairness::Work;
 use keelson_meta::Str;
 use keelson_traces::{Span, Tracer};
@@ -34,8 +34,8 @@ pub(crate) struct RequestContext {
     flow: Option<Arc<FlowOfLevel>>,
     /// The seat of a connection to something that runs.
     stream_seat: Option<StreamSeat>,
-    /// A Warning header about the client's credentials.
-    warning: Option<&'static str>,
+    /// What authentication says of the client's credentials.
+    notes: CredentialNotes,
     /// A Warning header about the version of the resource.
     deprecation: Option<Str>,
     /// When the request started.
@@ -75,9 +75,9 @@ impl RequestContext {
         }
     }
 
-    /// Returns the Warning header about the client's credentials, to be set.
-    pub fn warning(&mut self) -> &mut Option<&'static str> {
-        &mut self.warning
+    /// Returns what authentication says of the request, to be set.
+    pub fn notes(&mut self) -> &mut CredentialNotes {
+        &mut self.notes
     }
 
     /// Records the Warning that all requests to a deprecated version get.
@@ -87,7 +87,7 @@ impl RequestContext {
 
     /// Returns the Warnings to set in front of others, the last one first.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
-        self.deprecation.as_deref().into_iter().chain(self.warning)
+        self.deprecation.as_deref().into_iter().chain(self.notes.warning)
     }
 
     /// Records user and verb, once the request is authenticated.

@@ -14,7 +14,7 @@ mod resources;
 pub(crate) use access::Access;
 pub(crate) use filters::{Filter, Filters};
 pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
-pub(crate) use resources::{Resources, WatchListSeries};
+pub(crate) use resources::{Resources, WatchListSeries, release_of_removal};
 
 use crate::version::VersionInfo;
 use keelson_metrics::{

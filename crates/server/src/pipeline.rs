@@ -20,7 +20,7 @@ use crate::fairness::{self, Asked, Fairness, Rejected, WatchSeat};
 use crate::header_lists;
 use crate::impersonate::{self, Impersonated};
 use crate::in_flight::TooMany;
-use crate::metrics::Filter;
+use crate::metrics::{Filter, release_of_removal};
 use crate::outcome::{Outcome, Refusal};
 use crate::paths;
 use crate::peer::Peer;
@@ -40,7 +40,7 @@ use crate::websocket;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, User};
-use keelson_meta::{Failure, Status};
+use keelson_meta::{Failure, Status, Str};
 use keelson_registry::clock;
 use keelson_resources::RemoteVersion;
 use keelson_resources::api_table::Source;
@@ -218,6 +218,8 @@ impl Arrived {
             is_refused: user.is_none(),
         };
         let annotations = self.context.annotations().unwrap_or_default();
+        let noted = std::mem::take(&mut self.context.notes().annotations);
+        noted.into_iter().for_each(|(key, value)| annotations.add(key, value));
         let audited = AuditedRequest::new(audit, &app.registry, annotations, &arrival);
         if let Some(audited) = audited.map(Arc::new) {
             self.head.audited = Some(audited.clone());
@@ -465,7 +467,7 @@ async fn authenticated(
     let has_any =
         credentials.authorization.is_some() || credentials.certificate != Certificate::Absent;
     let certificate = head.peer.certificate.as_ref();
-    let user = app.authenticator.authenticate(credentials, now, context.warning()).await;
+    let user = app.authenticator.authenticate(credentials, now, context.notes()).await;
     if let (Ok(_), Some(not_after)) = (&user, certificate.and_then(PeerCertificate::not_after)) {
         app.state.metrics.access.certificate(not_after, now.seconds);
     }
@@ -625,9 +627,19 @@ impl Resolved<'_> {
             context.deprecated(warning.clone());
             if resolved.endpoint.source == Source::BuiltIn {
                 metrics.resources.deprecated(&labels, warning);
+                annotate_deprecation(&permit, warning);
             }
         }
         Ok(outcome?)
+    }
+}
+
+/// Adds the audit annotations of a request to a deprecated version, which has this warning.
+fn annotate_deprecation(permit: &Permit, warning: &str) {
+    permit.annotate(Str::new_static("k8s.io/deprecated"), Str::new_static("true"));
+    let removal = release_of_removal(warning);
+    if !removal.is_empty() {
+        permit.annotate(Str::new_static("k8s.io/removed-release"), removal.into());
     }
 }
 

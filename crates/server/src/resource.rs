@@ -23,7 +23,7 @@ use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_auth::off_worker::SHORT_BYTES_MAX;
 use keelson_meta::status::{Details, quote};
-use keelson_meta::{Failure, Map, Reason, Status, value};
+use keelson_meta::{Failure, Map, Reason, Status, Str, value};
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
     Answer, Deleted, ScaleChange, Subresource, Target, WatchRefusal, WriteResponse,
@@ -36,6 +36,9 @@ use keelson_schema::decode::{Decoded, Format};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::Instant;
+
+/// The audit annotation of a deletion that ignores that the object cannot be read.
+const UNSAFE_DELETE: &str = "apiserver.k8s.io/unsafe-delete-ignore-read-error";
 
 /// Returns the metric labels of a request.
 pub(crate) fn request_labels<'a>(
@@ -424,6 +427,7 @@ impl<'a> Call<'a> {
         let options = delete_options::read(self.head, &body, format)?;
         let target = self.target;
         if options.ignore_read_error {
+            self.permit.annotate(Str::new_static(UNSAFE_DELETE), Str::default());
             self.may_ignore_read_errors().await?;
         }
         let mut warnings = vec![];

@@ -36,7 +36,7 @@ pub(crate) async fn answer(
     if let Some((of, action)) = registry.alias_of(&resource.group, &resource.resource) {
         let accepted = head.accepted_without_tables()?;
         let options = write_options(head, "CreateOptions")?;
-        let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
+        let Posted { object, warnings } = posted(head, &schema, resolved, &options, body, |_| {})?;
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
         let target = registry.target(&resource.group, of, namespace, object.name());
         let act = registry.act(permit, &target, action, object, &options);
@@ -64,7 +64,7 @@ pub(crate) async fn answer(
             let accepted = head.accepted_without_tables()?;
             let options = write_options(head, "CreateOptions")?;
             let Posted { object: mut review, mut warnings } =
-                posted(head, &schema, resolved, &options, body)?;
+                posted(head, &schema, resolved, &options, body, |_| {})?;
             wipe_system_fields(&mut review);
             registry.set_field_manager(&schema, "", &mut review, &options);
             let kind = &resolved.facts().kind;
@@ -95,15 +95,18 @@ fn warned(failure: Failure, warnings: &[Str]) -> Failure {
     failure.with_warnings(all)
 }
 
-/// Decodes and checks the body of a review or an action, and sets the namespace of the URL.
+/// Decodes and checks the body of a review or an action, and sets its defaults that are not in the
+/// schema, and the namespace of the URL.
 fn posted(
     head: &RequestHead,
     schema: &Schema,
     resolved: &ResolvedRoute<'_>,
     options: &WriteOptions,
     body: &[u8],
+    fill_defaults: impl FnOnce(&mut Object),
 ) -> Result<Posted, Failure> {
-    let decoded = traced::decode(|| decoded_in_any_version(head, schema, body))?;
+    let mut decoded = traced::decode(|| decoded_in_any_version(head, schema, body))?;
+    fill_defaults(&mut decoded.object);
     request_object::record_with_defaults(head, schema, &decoded, options.field_validation);
     let warnings = keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
     let mut obj = decoded.object;
@@ -149,7 +152,8 @@ pub(crate) async fn act(
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
     let accepted = head.accepted_without_tables()?;
     let options = write_options(head, "CreateOptions")?;
-    let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
+    let defaults = |body: &mut Object| app.registry.fill_action_defaults(target, &sub.name, body);
+    let Posted { object, warnings } = posted(head, &schema, resolved, &options, body, defaults)?;
     let act = app.registry.act(permit, target, &sub.name, object, &options);
     let acted =
         traced::write(body.len(), pin!(act)).await.map_err(|failure| warned(failure, &warnings))?;

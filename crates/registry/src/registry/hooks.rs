@@ -172,6 +172,9 @@ pub trait Guard: Send + Sync {
 
 /// The implementation of a subresource that is posted to.
 pub trait Action: Send + Sync {
+    /// Sets the defaults of a body that are not in its schema. Audit events show them.
+    fn fill_defaults(&self, _body: &mut Object) {}
+
     /// Performs the action. A failure carries its own warnings.
     fn act<'a>(
         &'a self,

@@ -77,8 +77,13 @@ impl Resources {
 
     /// Records that somebody asked for a deprecated version, with the warning that he got.
     pub fn deprecated(&self, labels: &RequestLabels<'_>, warning: &str) {
-        let values =
-            [labels.group, removal(warning), labels.resource, labels.subresource, labels.version];
+        let values = [
+            labels.group,
+            release_of_removal(warning),
+            labels.resource,
+            labels.subresource,
+            labels.version,
+        ];
         if let Some(series) = self.deprecated.get(&values) {
             series.metrics.set(1);
         }
@@ -125,7 +130,7 @@ impl Resources {
 
 /// Returns the release that a warning about a deprecated version names as that of its removal, such
 /// as `1.38`; empty if it names none.
-fn removal(warning: &str) -> &str {
+pub fn release_of_removal(warning: &str) -> &str {
     let rest = warning.split_once("unavailable in v").map_or("", |(_, rest)| rest);
     rest.split_once('+').map_or("", |(release, _)| release)
 }
@@ -199,7 +204,7 @@ mod tests {
     #[test]
     fn the_release_of_a_removal_is_read_from_the_warning() {
         let warning = "batch/v1beta1 CronJob is deprecated in v1.21+, unavailable in v1.25+; use x";
-        assert_eq!(removal(warning), "1.25");
-        assert_eq!(removal("v1 ComponentStatus is deprecated in v1.19+"), "");
+        assert_eq!(release_of_removal(warning), "1.25");
+        assert_eq!(release_of_removal("v1 ComponentStatus is deprecated in v1.19+"), "");
     }
 }

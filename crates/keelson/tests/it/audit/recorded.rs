@@ -147,17 +147,24 @@ const QUIET: std::time::Duration = std::time::Duration::from_secs(3);
 fn normalized(mut event: Value) -> Value {
     if let Some(annotations) = event["annotations"].as_object_mut() {
         annotations.retain(|key, _| !key.starts_with("apiserver.latency.k8s.io/"));
+        if let Some(issued) =
+            annotations.get_mut("authentication.kubernetes.io/issued-credential-id")
+        {
+            let is_uid = issued.as_str().is_some_and(|text| text.starts_with("JTI="));
+            *issued = Value::from(if is_uid { "(JTI)" } else { "no JTI" });
+        }
     }
     replace(&mut event);
     event
 }
 
 fn replace(value: &mut Value) {
-    const TIMES: [&str; 6] = [
+    const TIMES: [&str; 7] = [
         "requestReceivedTimestamp",
         "stageTimestamp",
         "creationTimestamp",
         "deletionTimestamp",
+        "expirationTimestamp",
         "lastTransitionTime",
         "time",
     ];
@@ -166,7 +173,11 @@ fn replace(value: &mut Value) {
         Value::Object(members) => {
             for (name, member) in members {
                 let is_uid = name == "uid" && member.as_str().is_some_and(|text| text.len() == 36);
-                if is_uid || name == "resourceVersion" || TIMES.contains(&name.as_str()) {
+                if is_uid
+                    || name == "resourceVersion"
+                    || name == "token"
+                    || TIMES.contains(&name.as_str())
+                {
                     *member = Value::from(format!("({name})"));
                 } else {
                     replace(member);

@@ -58,6 +58,7 @@ pub fn all() -> Vec<Request> {
     users(&mut requests);
     paths(&mut requests);
     deletions(&mut requests);
+    annotated(&mut requests);
     requests.0
 }
 
@@ -239,4 +240,13 @@ fn deletions(requests: &mut Requests) {
     requests.add(ADMIN, "DELETE", &format!("{maps}?labelSelector=a%3Db"), "", "");
     requests.add(ADMIN, "DELETE", "/api/v1/namespaces/other", "", "");
     requests.get("/api/v1/namespaces/other");
+}
+
+/// Requests with annotations of their own: deprecated versions, a token that is issued.
+fn annotated(requests: &mut Requests) {
+    requests.get(&format!("{DEFAULT}/endpoints/none"));
+    requests.get("/api/v1/componentstatuses/none");
+    let accounts = format!("{DEFAULT}/serviceaccounts");
+    requests.json("POST", &accounts, &json!({"metadata": {"name": "robot"}}));
+    requests.json("POST", &format!("{accounts}/robot/token"), &json!({}));
 }
