@@ -124,6 +124,16 @@ impl EtcdProcess {
         format!("{scheme}://127.0.0.1:{}", self.ports[0])
     }
 
+    /// Returns the folder with its data.
+    pub fn data_dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns whether the process has neither been killed nor ended itself.
+    pub fn runs(&mut self) -> bool {
+        self.running.as_mut().is_some_and(|running| matches!(running.try_wait(), Ok(None)))
+    }
+
     /// Kills the process, as a power cut would.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {

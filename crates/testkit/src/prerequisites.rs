@@ -65,9 +65,12 @@ pub const HELM_3: Prerequisite = Prerequisite {
     name: "helm3",
     needs: "Helm 3: `cargo xtask peers helm3` or KEELSON_REFERENCE_BIN",
 };
+/// What fills a small disk.
+pub const MOUNT: Prerequisite =
+    Prerequisite { name: "mount", needs: "root, to mount a file system of its own" };
 /// What `all` does not require: it takes long to build, or a machine may not have Debian's
-/// packages.
-const NOT_IN_ALL: [&str; 2] = ["helm3", "promtool"];
+/// packages, or rights.
+const NOT_IN_ALL: [&str; 3] = ["helm3", "promtool", "mount"];
 
 /// What installs wheels and runs their tests.
 pub const PIP: Prerequisite =

@@ -10,10 +10,12 @@ mod clock;
 mod cluster;
 mod converted;
 mod disk;
+mod gateway;
 mod linear;
 mod links;
 pub mod load;
 mod processes;
+mod small_disk;
 
 /// Number of faults in each test.
 pub fn rounds(usual: usize) -> usize {

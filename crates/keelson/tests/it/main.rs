@@ -26,6 +26,7 @@ mod encryption;
 mod ephemeral;
 mod etcd;
 mod etcd_face;
+mod etcd_fairness;
 mod etcd_overrides;
 mod etcd_values;
 mod event_ttl;

@@ -1,12 +1,15 @@
 //! Three servers on three members of an etcd cluster, under one fault after the other: killed
-//! servers and members, members that stand still (which moves the leader), partitions, and clocks
-//! that jump. The history is compacted all the time.
+//! servers and members, members that stand still, partitions, a member whose disk is full, the
+//! alarm NOSPACE, and clocks that jump. Meanwhile the leader moves every five seconds, and the
+//! history is compacted every second.
 //!
 //! `KEELSON_CLUSTER_SECONDS` sets how long.
 
 use super::clock::MovedClock;
+use super::gateway::{Every, Gateway};
 use super::links::{Links, Member};
 use super::load::{self, Load, Reads};
+use super::small_disk::SmallDisk;
 use crate::etcd::cluster;
 use crate::http::{self, without_controllers};
 use crate::kill;
@@ -14,6 +17,8 @@ use crate::random::Random;
 use keelson::Etcd;
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_testkit::connection::{Connect, Connection, plain};
+use keelson_testkit::prerequisites::{MOUNT, prerequisite};
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,16 +31,29 @@ const WRITES_BETWEEN: usize = 60;
 const MEMBERS: usize = 3;
 /// Servers that are processes of their own, and are killed. One more is in this process.
 const KILLED: usize = 2;
-/// How often the history is compacted. A watch goes on within this time.
+/// Writes while a disk is full: enough that the member notices it.
+const WRITES_OF_FULL_DISK: usize = 2_000;
+const REFUSALS: usize = 40;
+/// How often a server compacts the history.
 const COMPACTION: &str = "30s";
-const FAULTS: [&str; 6] = [
+/// How often the test does so, up to the revision of that many times before. A watch goes on within
+/// this time.
+const OWN_COMPACTION: Duration = Duration::from_secs(1);
+const KEPT: usize = 60;
+const LEADER_MOVES: Duration = Duration::from_secs(5);
+const FAULTS: [&str; 8] = [
     "killed server",
     "killed member",
     "member stands still",
     "partition of a pair",
     "lonely member",
     "clock jump",
+    "NOSPACE",
+    FULL_DISK,
 ];
+const FULL_DISK: &str = "full disk";
+/// The member with a small disk.
+const SMALL: usize = 0;
 const HOURS: [i64; 5] = [5, -3, 24 * 400, -24 * 800, 0];
 
 /// How clients reach the servers that run, in turns.
@@ -59,9 +77,12 @@ impl Ways {
 
 struct Cluster {
     runtime: Runtime,
+    // Unmounted before the folder of the member is removed.
+    small_disk: Option<SmallDisk>,
     processes: Vec<EtcdProcess>,
     members: Vec<Member>,
     links: Links,
+    gateway: Gateway,
     clock: MovedClock,
     dir: tempfile::TempDir,
     servers: [Option<kill::Server>; KILLED],
@@ -82,7 +103,12 @@ fn start(folder: &Path, processes: &[EtcdProcess]) -> kill::Server {
 impl Cluster {
     fn start() -> Option<Cluster> {
         let links = Links::default();
-        let (runtime, processes) = cluster(MEMBERS, |port| links.front(port))?;
+        let (runtime, mut processes) = cluster(MEMBERS, |port| links.front(port))?;
+        let small = &mut processes[SMALL];
+        small.kill();
+        let small_disk = prerequisite(MOUNT, SmallDisk::over(small.data_dir()));
+        runtime.block_on(small.restart());
+        let gateway = Gateway::new(urls(&processes));
         let members = processes.iter().map(Member::of).collect();
         let dir = tempfile::tempdir().expect("a folder");
         let clock = MovedClock::default();
@@ -95,12 +121,45 @@ impl Cluster {
         }
         let address = own.keelson.address();
         ways.set(KILLED, Some(Arc::new(move || Ok(Connection::over(plain(address)?)))));
-        Some(Cluster { runtime, processes, members, links, clock, dir, servers, own, ways })
+        Some(Cluster {
+            runtime,
+            small_disk,
+            processes,
+            members,
+            links,
+            gateway,
+            clock,
+            dir,
+            servers,
+            own,
+            ways,
+        })
+    }
+
+    /// Moves the leader until the result is dropped.
+    fn move_leaders(&self) -> Every {
+        let gateway = self.gateway.clone();
+        // A member may be away, or elect another one itself.
+        Every::start(LEADER_MOVES, move || drop(gateway.move_leader()))
+    }
+
+    /// Compacts the history until the result is dropped.
+    fn compact(&self) -> Every {
+        let gateway = self.gateway.clone();
+        let mut revisions = VecDeque::new();
+        Every::start(OWN_COMPACTION, move || {
+            let Ok(revision) = gateway.revision() else { return };
+            revisions.push_back(revision);
+            if revisions.len() > KEPT {
+                let old = revisions.pop_front().unwrap_or_default();
+                // A server may have compacted further already.
+                let _ = gateway.compact(old);
+            }
+        })
     }
 
     /// Causes a fault, goes on under it, and ends it.
-    fn suffer(&mut self, random: &mut Random, load: &Load) {
-        let fault = FAULTS[random.below(FAULTS.len())];
+    fn suffer(&mut self, fault: &str, random: &mut Random, load: &Load) {
         println!("{fault}");
         match fault {
             "killed server" => {
@@ -137,6 +196,20 @@ impl Cluster {
                 load.wait_acknowledged(WRITES_BETWEEN);
                 self.links.mend();
             }
+            "NOSPACE" => {
+                self.gateway.alarm("ACTIVATE").expect("the alarm is raised");
+                load.wait_refused(REFUSALS);
+                self.gateway.alarm("DEACTIVATE").expect("the alarm is removed");
+            }
+            FULL_DISK => {
+                let Some(disk) = &self.small_disk else { return };
+                disk.fill();
+                load.wait_acknowledged(WRITES_OF_FULL_DISK);
+                disk.empty();
+                let member = &mut self.processes[SMALL];
+                println!("the member {}", if member.runs() { "goes on" } else { "has ended" });
+                self.runtime.block_on(member.restart());
+            }
             _ => self.clock.jump(HOURS[random.below(HOURS.len())]),
         }
     }
@@ -150,11 +223,13 @@ fn the_history_of_three_servers_on_three_etcds_is_linearizable() {
     let given = std::env::var("KEELSON_CLUSTER_SECONDS").ok().and_then(|text| text.parse().ok());
     let until = Instant::now() + Duration::from_secs(given.unwrap_or(SECONDS));
     let ways = cluster.ways.clone();
+    let _moves = cluster.move_leaders();
+    let _compactions = cluster.compact();
     let mut count = 0;
     load::run(&mut random, Reads::MayFail, Arc::new(move || ways.connect()), |load| {
         while Instant::now() < until {
             load.wait_acknowledged(WRITES_BETWEEN);
-            cluster.suffer(&mut faults, load);
+            cluster.suffer(FAULTS[faults.below(FAULTS.len())], &mut faults, load);
             count += 1;
         }
         load.wait_acknowledged(WRITES_BETWEEN);
