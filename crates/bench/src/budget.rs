@@ -5,7 +5,7 @@ use crate::bodies::{Template, config_map, lease, lease_patch, padded, pod};
 use crate::client::{APPLY_PATCH, ApiRequest, Client, MERGE_PATCH, STRATEGIC_PATCH};
 use crate::definitions;
 use crate::drive::{FILL_TIME_MAX, Load, clear, drive, fill};
-use crate::features::{self, Feature};
+use crate::features::{self, Feature, Provider};
 use crate::process::Processes;
 use crate::report::{Kind, Report};
 use crate::start::{quantile, starts};
@@ -75,6 +75,10 @@ enum Row {
     Fairness,
     Audit,
     Tracing,
+    AesGcm,
+    Secretbox,
+    Kms,
+    EncryptedStart,
     Flood,
     Crd,
     LargeCrd,
@@ -85,7 +89,7 @@ enum Row {
 
 /// The title, unit and limit of each row. The limits apply to a server that shares two cores with
 /// the load generator.
-const ROWS: [(Row, &str, &str, Option<f64>); 36] = [
+const ROWS: [(Row, &str, &str, Option<f64>); 40] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),
     (Row::Restart, "start with 100,000 objects of 5 KB", "ms", Some(1000.0)),
@@ -116,6 +120,10 @@ const ROWS: [(Row, &str, &str, Option<f64>); 36] = [
     (Row::Fairness, "get and create, CPU with fairness over without", "x", Some(1.05)),
     (Row::Audit, "get and create, CPU with audit of metadata over without", "x", Some(1.35)),
     (Row::Tracing, "get and create, CPU with 1 % traced over without", "x", Some(1.05)),
+    (Row::AesGcm, "create, CPU with Pods encrypted by aesgcm over in clear", "x", Some(1.05)),
+    (Row::Secretbox, "create, CPU with Pods encrypted by secretbox over in clear", "x", Some(1.05)),
+    (Row::Kms, "create, CPU with Pods encrypted by a KMS plug-in over in clear", "x", Some(1.05)),
+    (Row::EncryptedStart, "start with 100,000 encrypted Pods over in clear", "x", Some(1.2)),
     (Row::Flood, "get of a tenant while another floods with lists, p99", "ms", Some(50.0)),
     // 1.25 times the JSON, plus 40 kB.
     (Row::Crd, "memory per CRD of 16 KB, idle", "kB", Some(60.0)),
@@ -146,7 +154,7 @@ pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     budget.small_objects().await.context("small objects")?;
     budget.patches().await.context("patches")?;
     budget.users_and_webhooks().await.context("users and webhooks")?;
-    budget.features().await.context("fairness, audit and tracing")?;
+    budget.features().await.context("fairness, audit, tracing and encryption")?;
     budget.flood().await.context("a flood")?;
     budget.lists().await.context("lists")?;
     budget.stored().await.context("stored Pods")?;
@@ -302,11 +310,16 @@ impl BudgetRun<'_> {
             (Row::Fairness, Feature::Fairness),
             (Row::Audit, Feature::Audit),
             (Row::Tracing, Feature::Tracing),
+            (Row::AesGcm, Feature::Encryption(Provider::AesGcm)),
+            (Row::Secretbox, Feature::Encryption(Provider::Secretbox)),
+            (Row::Kms, Feature::Encryption(Provider::Kms)),
         ] {
             let (ratio, load) = features::ratio(self.run, feature).await?;
             self.values.insert(row, ratio.ok_or(NO_PROGRAM));
             self.report.add_errors(&format!("budget, {row:?}"), &load.errors);
         }
+        let start = features::encrypted_start(self.run).await?;
+        self.values.insert(Row::EncryptedStart, start.ok_or(NO_PROGRAM));
         Ok(())
     }
 

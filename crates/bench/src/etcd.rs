@@ -29,7 +29,7 @@ const WATCHERS: usize = 200;
 /// Limits of resident memory: per byte of the stored objects, and in addition in MB.
 const MEMORY_PER_BYTE_MAX: f64 = 1.25;
 const MEMORY_EXTRA_MAX_MB: f64 = 40.0;
-const NO_ETCD: &str = "not measured: there is no such etcd program (--etcd)";
+pub const NO_ETCD: &str = "not measured: there is no such etcd program (--etcd)";
 
 /// Measures all lines. Each part has an etcd and a server of its own.
 pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
@@ -37,7 +37,7 @@ pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
         return not_measured(report, NO_PROGRAM);
     }
     for part in [Part::Objects, Part::Pods, Part::Watches] {
-        let Some(EtcdServer { bench, _etcd }) = EtcdServer::open(run).await? else {
+        let Some(EtcdServer { bench, etcd: _etcd }) = EtcdServer::open(run).await? else {
             return not_measured(report, NO_ETCD);
         };
         let mut lines = WatchLines { run, report };
@@ -68,24 +68,24 @@ fn not_measured(report: &mut Report, why: &str) -> Result<()> {
 }
 
 /// An empty etcd, and a server that uses it.
-struct EtcdServer {
-    bench: Bench,
-    _etcd: Etcd,
+pub struct EtcdServer {
+    pub bench: Bench,
+    pub etcd: Etcd,
 }
 
 impl EtcdServer {
     /// Starts both; `None` when the etcd program does not exist.
-    async fn open(run: &Arc<Run>) -> Result<Option<EtcdServer>> {
+    pub async fn open(run: &Arc<Run>) -> Result<Option<EtcdServer>> {
         let Some(etcd) = Etcd::start(&run.etcd)? else { return Ok(None) };
         let spawn_args = format!("{} --etcd-servers {}", run.spawn_args, etcd.url);
         // The server waits for etcd.
         let bench = Bench::open(&Arc::new(Run { spawn_args, ..(**run).clone() })).await?;
-        Ok(Some(EtcdServer { bench, _etcd: etcd }))
+        Ok(Some(EtcdServer { bench, etcd }))
     }
 }
 
 /// An etcd cluster of one member, with default flags. It is killed on drop.
-struct Etcd {
+pub struct Etcd {
     url: String,
     _running: KillOnDrop,
     _dir: TempDir,

@@ -1,5 +1,5 @@
-//! What priority and fairness, auditing and tracing cost, each switched on against off; and what
-//! one tenant notices when another floods the server.
+//! What priority and fairness, auditing, tracing and encryption at rest cost, each switched on
+//! against off; and what one tenant notices when another floods the server.
 
 use crate::accounts;
 use crate::bodies::{config_map, pod};
@@ -8,8 +8,9 @@ use crate::drive::{BODY_PREFIX_BYTES_MAX, FILL_TIME_MAX, Load, drive, fill};
 use crate::histogram::Histogram;
 use crate::start::quantile;
 use crate::{Bench, Run};
-use anyhow::Result;
-use std::path::Path;
+use anyhow::{Result, ensure};
+use keelson_testkit::kms::{FakeKms, KmsBehaviour};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -25,6 +26,11 @@ const FLOODERS: usize = 64;
 /// Gets of the other tenant a second.
 const PACE: Duration = Duration::from_millis(10);
 
+/// Encrypted objects of a start.
+const ENCRYPTED: usize = 100_000;
+/// Starts without and with encryption.
+const STARTS: usize = 5;
+
 /// What is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
@@ -34,6 +40,40 @@ pub enum Feature {
     Audit,
     /// Tracing of one request of a hundred. Nobody receives the spans.
     Tracing,
+    /// Encryption of Pods at rest.
+    Encryption(Provider),
+}
+
+/// A provider of an encryption configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    AesGcm,
+    Secretbox,
+    /// A KMS plug-in of version 2 in this process.
+    Kms,
+}
+
+impl Provider {
+    fn config(self, dir: &Path) -> String {
+        // 32 bytes.
+        let keys = "keys: [{name: k, secret: \"a2VlbHNvbmtlZWxzb25rZWVsc29ua2VlbHNvbmFhYWE=\"}]";
+        let provider = match self {
+            Provider::AesGcm => format!("aesgcm: {{{keys}}}"),
+            Provider::Secretbox => format!("secretbox: {{{keys}}}"),
+            Provider::Kms => {
+                let endpoint = format!("unix://{}", socket(dir).display());
+                format!("kms: {{apiVersion: v2, name: bench, endpoint: \"{endpoint}\"}}")
+            }
+        };
+        format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
+             - resources: [pods]\n  providers:\n  - {provider}\n  - identity: {{}}\n"
+        )
+    }
+}
+
+fn socket(dir: &Path) -> PathBuf {
+    dir.join("kms.sock")
 }
 
 impl Feature {
@@ -62,24 +102,31 @@ impl Feature {
                 std::fs::write(&config, text)?;
                 [String::new(), format!("--tracing-config-file={}", config.display())]
             }
+            Feature::Encryption(provider) => {
+                let config = path("encryption.yaml");
+                std::fs::write(&config, provider.config(dir))?;
+                [String::new(), format!("--encryption-provider-config={}", config.display())]
+            }
         })
     }
 }
 
 /// Returns the server's processor time per get and create of a small Pod with the feature over that
-/// without it, as the median of pairs, and the merged load. `None` without a program to start. The
-/// user is a service account, since administrators are exempt from priority and fairness.
+/// without it (of encryption, per create only), as the median of pairs, and the merged load. `None`
+/// without a program to start. The user is a service account, since administrators are exempt from
+/// priority and fairness.
 pub async fn ratio(run: &Arc<Run>, feature: Feature) -> Result<(Option<f64>, Load)> {
     let mut all = Load::default();
     if run.program().is_none() {
         return Ok((None, all));
     }
     let dir = TempDir::new()?;
+    let uses_kms = feature == Feature::Encryption(Provider::Kms);
+    let _kms = uses_kms.then(|| FakeKms::start(&socket(dir.path()), KmsBehaviour::default()));
+    let with_gets = !matches!(feature, Feature::Encryption(_));
     let mut servers = vec![];
     for more in feature.arguments(dir.path())? {
-        let mut run = Run::clone(run);
-        run.spawn_args = format!("{} {more}", run.spawn_args);
-        let bench = Bench::open(&Arc::new(run)).await?;
+        let bench = open_with(run, &more).await?;
         let account = accounts::account(&bench).await?;
         servers.push((bench.with(account), bench));
     }
@@ -87,7 +134,9 @@ pub async fn ratio(run: &Arc<Run>, feature: Feature) -> Result<(Option<f64>, Loa
     for round in 0..ROUNDS {
         let mut times = vec![];
         for (bench, _) in &servers {
-            times.push(get_and_create(bench, round, &mut all).await?);
+            let gets = if with_gets { gets(bench, &mut all).await? } else { Some(0.0) };
+            let creates = creates(bench, round, &mut all).await?;
+            times.push(gets.zip(creates).map(|(get, create)| get + create));
         }
         if let [Some(off), Some(on)] = times[..] {
             ratios.push(on / off);
@@ -100,22 +149,65 @@ pub async fn ratio(run: &Arc<Run>, feature: Feature) -> Result<(Option<f64>, Loa
     Ok((ratio, all))
 }
 
-/// Returns the server's processor time of one get and one create, in milliseconds.
-async fn get_and_create(bench: &Bench, round: u32, all: &mut Load) -> Result<Option<f64>> {
+/// Starts a server with more arguments.
+async fn open_with(run: &Arc<Run>, more: &str) -> Result<Bench> {
+    let mut run = Run::clone(run);
+    run.spawn_args = format!("{} {more}", run.spawn_args);
+    Bench::open(&Arc::new(run)).await
+}
+
+/// Returns the server's processor time of a get, in milliseconds.
+async fn gets(bench: &Bench, all: &mut Load) -> Result<Option<f64>> {
     let duration = bench.duration() / ROUND_DIVISOR;
-    let workers = bench.run.connections;
     let path = format!("{}/{}", bench.pods(), accounts::POD);
-    let gets = drive(bench, workers, duration, move |_, _, _| Some(ApiRequest::get(&path))).await?;
+    let get = move |_: usize, _: u64, _: &[u8]| Some(ApiRequest::get(&path));
+    let load = drive(bench, bench.run.connections, duration, get).await?;
+    all.merge(&load);
+    Ok(load.server_cpu_ms())
+}
+
+/// Returns the server's processor time of a create, in milliseconds.
+async fn creates(bench: &Bench, round: u32, all: &mut Load) -> Result<Option<f64>> {
+    let duration = bench.duration() / ROUND_DIVISOR;
     let path = bench.pods();
     let body = pod(1, 0);
     let create = move |worker: usize, number: u64, _: &[u8]| {
         Some(ApiRequest::post(&path, body.fill(&format!("made-{round}-{worker}-{number}"), number)))
     };
-    let creates = drive(bench, workers, duration, create).await?;
-    let time = gets.server_cpu_ms().zip(creates.server_cpu_ms()).map(|(get, create)| get + create);
-    all.merge(&gets);
-    all.merge(&creates);
-    Ok(time)
+    let load = drive(bench, bench.run.connections, duration, create).await?;
+    all.merge(&load);
+    Ok(load.server_cpu_ms())
+}
+
+/// Returns the time of a start with 100,000 Pods that are encrypted over that with as many in
+/// clear, as the median of pairs. `None` without a program to start.
+pub async fn encrypted_start(run: &Arc<Run>) -> Result<Option<f64>> {
+    if run.program().is_none() {
+        return Ok(None);
+    }
+    let dir = TempDir::new()?;
+    let mut servers = vec![];
+    for more in Feature::Encryption(Provider::AesGcm).arguments(dir.path())? {
+        let mut bench = open_with(run, &more).await?;
+        let path = bench.pods();
+        let body = pod(1, 0);
+        let make = move |number| ApiRequest::post(&path, body.fill(&format!("kept-{number}"), 0));
+        let is_full = fill(&bench, run.scaled(ENCRYPTED), FLOODERS, FILL_TIME_MAX, make).await?;
+        ensure!(is_full, "the pods were not there after {FILL_TIME_MAX:?}");
+        servers.extend(bench.server.take());
+    }
+    let mut ratios = vec![];
+    for _ in 0..STARTS {
+        let mut again = vec![];
+        for server in servers {
+            again.push(server.restart().await?);
+        }
+        servers = again;
+        if let [clear, encrypted] = &servers[..] {
+            ratios.push(encrypted.ready.as_secs_f64() / clear.ready.as_secs_f64());
+        }
+    }
+    Ok((!ratios.is_empty()).then(|| quantile(&ratios, 0.5)))
 }
 
 /// What a tenant notices.

@@ -17,6 +17,7 @@ mod lists;
 mod mixed;
 mod process;
 mod report;
+mod scale;
 mod server;
 mod soak;
 mod start;
@@ -64,7 +65,7 @@ enum Command {
 /// Flags of `run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Run {
-    /// Profiles to measure, in this order [default: all except soak].
+    /// Profiles to measure, in this order [default: all except scale and soak].
     #[arg(value_enum)]
     profiles: Vec<Profile>,
     /// URL of the server.
@@ -188,6 +189,9 @@ enum Profile {
     /// Cost of requests with 1,000 to 1,000,000 objects, and of events with 10 to 1,000 watchers.
     /// Takes about five minutes.
     Growth,
+    /// Memory and CPU time per object, watch and node, with up to 2,000,000, 100,000 and 5,000 of
+    /// them; see docs/scale.md. Takes about ten minutes and 5 GB of memory.
+    Scale,
     /// The budget of a server with its data in an etcd on the same machine. Takes about a minute.
     Etcd,
     /// Time from the start of the process to the first 200 of /readyz, and idle memory.
@@ -242,7 +246,10 @@ impl Profile {
 
     /// Whether the profile opens its own servers instead of sharing one.
     fn is_standalone(self) -> bool {
-        matches!(self, Profile::Budget | Profile::Growth | Profile::Etcd | Profile::Start)
+        matches!(
+            self,
+            Profile::Budget | Profile::Growth | Profile::Scale | Profile::Etcd | Profile::Start
+        )
     }
 }
 
@@ -386,7 +393,8 @@ async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
             None => Bench::open(run).await?,
         };
         match profile {
-            Profile::Budget | Profile::Growth | Profile::Etcd | Profile::Start => {}
+            Profile::Budget | Profile::Growth | Profile::Scale | Profile::Etcd | Profile::Start => {
+            }
             Profile::Create
             | Profile::Get
             | Profile::Update
@@ -415,6 +423,7 @@ async fn run_standalone(run: &Arc<Run>, profile: Profile, report: &mut Report) -
     match profile {
         Profile::Budget => budget::run(run, report).await,
         Profile::Growth => growth::run(run, report).await,
+        Profile::Scale => scale::run(run, report).await,
         Profile::Etcd => etcd::run(run, report).await,
         _ => {
             let Some(program) = run.program() else {
