@@ -3,14 +3,17 @@
 //! response is sent in pieces, each of which is freed when it is sent.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::future::{Either, select};
 use futures_util::stream;
 use http::{HeaderMap, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use prost::Message;
+use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -60,8 +63,17 @@ pub(crate) async fn range(
     }
     let lane = Arc::clone(&shared.ranges).acquire_owned().await.map_err(|_| EtcdError::Stopped)?;
     let runtime = tokio::runtime::Handle::current();
-    // The thread has the place: it goes on when the client does not wait any more.
-    let reading = move || (runtime.block_on(engine.range_with_permit(req)), lane);
+    // Dropped with this call when its client does not wait any more: the thread, which has the
+    // lane, then reads no further page.
+    let (_waits, gone) = oneshot::channel::<()>();
+    let reading = move || {
+        let read = pin!(engine.range_with_permit(req));
+        let read = match runtime.block_on(select(read, gone)) {
+            Either::Left((read, _)) => read,
+            Either::Right(_) => Err(EtcdError::Stopped),
+        };
+        (read, lane)
+    };
     let (read, lane) = on_own_thread(reading).await?;
     let (response, permit) = read?;
     let bytes = response.encoded_len();
