@@ -2,6 +2,7 @@
 //! `controller/openapi/builder`): their own schema, with the standard kind, apiVersion and
 //! metadata.
 
+use super::descriptions::standard;
 use super::operations::META;
 use super::schemas::{Dialect, object};
 use super::{static_text, text};
@@ -247,10 +248,7 @@ fn remove_v3_only(schema: &mut Map, is_nullable: bool, is_open: bool, is_int_or_
 }
 
 fn add_type_meta(properties: &mut Map) {
-    for (name, description) in [
-        ("apiVersion", "The group and version of the schema of this object."),
-        ("kind", "The kind of this object."),
-    ] {
+    for (name, description) in [("apiVersion", standard::API_VERSION), ("kind", standard::KIND)] {
         let of =
             object([("description", static_text(description)), ("type", static_text("string"))]);
         properties.insert(name, of);
@@ -260,7 +258,7 @@ fn add_type_meta(properties: &mut Map) {
 fn reference(name: &str, dialect: Dialect) -> Value {
     let description = match name {
         "ListMeta" => "Metadata of the list.",
-        _ => "Metadata that every object has.",
+        _ => standard::METADATA,
     };
     let reference = dialect.reference(&format!("{META}{name}"));
     let mut out = match (dialect, reference) {

@@ -7,6 +7,13 @@ use std::ops::Range;
 /// Packed by the build script; `keelson-descriptions` defines the format.
 pub(super) const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.bin"));
 
+/// The descriptions of the members that every object has, for documents of custom resources: these
+/// need no others. Empty without the source of the texts.
+#[allow(missing_docs)]
+pub(super) mod standard {
+    include!(concat!(env!("OUT_DIR"), "/standard.rs"));
+}
+
 /// Maximum size of the decompressed texts.
 const UNPACKED_BYTES_MAX: usize = 16 << 20;
 

@@ -47,6 +47,8 @@ fn custom_resources_are_explained_and_found_by_every_name() {
         ("k apply -f chart.yaml", 1, FIRST),
         ("k apply -f chart.yaml", 0, "one created"),
         ("k explain ferry", 0, "A ship that goes to and fro."),
+        ("k explain ferry", 0, "apiVersion\t<string>\n    APIVersion defines "),
+        ("k explain ferry.metadata", 0, "Standard object's metadata."),
         ("k explain fy", 0, "spec\t<Object> -required-\n    What is wanted of it."),
         ("k explain ferries.spec.line", 0, "FIELD: line <string>\nENUM:\n    north\n    south\n"),
         ("k explain ferries --recursive", 0, "    decks\t<integer>\n    line\t<string> -required-"),
