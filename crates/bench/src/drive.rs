@@ -22,7 +22,7 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(60);
 /// Status.
 pub const BODY_PREFIX_BYTES_MAX: usize = 4096;
 /// Concurrent requests on one HTTP/2 connection; kube-apiserver's limit.
-const STREAMS_MAX: usize = 100;
+pub const STREAMS_MAX: usize = 100;
 /// Distinct errors that are counted separately.
 const NAMES_MAX: usize = 20;
 /// Timeout of the `default` service account of a new namespace, which pods need.

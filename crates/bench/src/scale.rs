@@ -3,9 +3,10 @@
 
 use crate::bodies::{config_map, padded};
 use crate::client::{ApiRequest, Client};
-use crate::drive::{BODY_PREFIX_BYTES_MAX, Load, clients, fill};
+use crate::drive::{BODY_PREFIX_BYTES_MAX, Load, STREAMS_MAX, clients, fill};
 use crate::etcd::{EtcdServer, NO_ETCD};
 use crate::report::Report;
+use crate::target::Target;
 use crate::watches::{WatchLines, revision};
 use crate::writes::renewal;
 use crate::{Bench, Run};
@@ -137,8 +138,11 @@ async fn watches(
     let mut open: Vec<WatchLines> = vec![];
     for step in steps {
         let count = run.scaled(*step);
-        for client in clients(&bench, count.saturating_sub(open.len())).await? {
-            open.push(WatchLines::open(client, &watch).await?);
+        // Each is opened before the next connection: a server holds few that have not asked yet.
+        for _ in 0..count.saturating_sub(open.len()).div_ceil(STREAMS_MAX) {
+            for client in clients(&bench, STREAMS_MAX).await? {
+                open.push(WatchLines::open(client, &watch).await?);
+            }
         }
         tokio::time::sleep(bench.settle_time()).await;
         let memory = resident(&bench)?;
@@ -160,12 +164,13 @@ async fn nodes(run: &Arc<Run>, report: &mut Report) -> Result<()> {
         let load = Arc::new(Mutex::new(Load::default()));
         let mut tasks = JoinSet::new();
         let until = Instant::now() + RENEWAL + bench.duration() * 4;
-        for (node, client) in clients(&bench, count).await?.into_iter().enumerate() {
+        for node in 0..count {
             let offset = RENEWAL.mul_f64(node as f64 / count as f64);
             let path = bench.leases();
-            tasks.spawn(node_until(client, path, node, offset, until, load.clone()));
+            let target = bench.target.clone();
+            tasks.spawn(node_until(target, path, node, offset, until, load.clone()));
         }
-        // All Leases are there, and from now on only renewed.
+        // From now on all Leases are there, and renewed.
         tokio::time::sleep(RENEWAL).await;
         let began = Instant::now();
         let before = bench.sample(|processes| processes.cpu())?.context("--pid")?;
@@ -191,7 +196,7 @@ async fn nodes(run: &Arc<Run>, report: &mut Report) -> Result<()> {
 
 /// Creates and renews the Lease of a node.
 async fn node_until(
-    mut client: Client,
+    target: Arc<Target>,
     path: String,
     node: usize,
     offset: Duration,
@@ -202,6 +207,8 @@ async fn node_until(
     let mut last = vec![];
     let mut next = Instant::now() + offset;
     let mut turn = 0;
+    tokio::time::sleep(offset).await;
+    let mut client = Client::connect(&target).await?;
     while next < until {
         tokio::time::sleep_until(next.into()).await;
         let request = renewal(&path, &name, turn, &last);
