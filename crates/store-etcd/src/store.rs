@@ -28,9 +28,10 @@ use crate::watch::EtcdWatch;
 /// Limit of the first range request; later ones are sized to return about [`FETCH_BYTES`].
 const FETCH_ITEMS_FIRST: usize = 256;
 /// Largest limit of a range request.
-const FETCH_ITEMS_MAX: usize = 4096;
-/// Bytes of values that one response should have.
-const FETCH_BYTES: usize = 4 << 20;
+const FETCH_ITEMS_MAX: usize = 32_768;
+/// Bytes of values that one response should have. For each request etcd counts all keys up to the
+/// end of the range, so that many small ones cost the square of their number.
+const FETCH_BYTES: usize = 8 << 20;
 
 /// Longest time in which etcd must say how large its database is.
 const SIZE_TIME_MAX: Duration = Duration::from_secs(1);
