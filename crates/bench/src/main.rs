@@ -367,8 +367,10 @@ async fn measure(mut run: Run) -> Result<()> {
     let other = run.compare.as_deref().map(Report::load).transpose()?;
     let mut report = Report::new(&run.note);
     let form = run.output;
-    profiles(&Arc::new(run), &mut report).await?;
+    let measured = profiles(&Arc::new(run), &mut report).await;
+    // What was measured before an error took minutes, too.
     write(&table::render(&report, form, other.as_ref())?)?;
+    measured?;
     ensure!(
         report.violations.is_empty(),
         "promises that did not hold: {}",
