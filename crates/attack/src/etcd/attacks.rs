@@ -38,7 +38,7 @@ pub const ATTACKS: [Entry<EtcdTarget>; 11] = [
     ("etcd-gzip", "compressed messages", None, gzip),
     ("etcd-limits", "keys and values at their limits and above", None, limits),
     ("etcd-compaction", "compactions while the past is read", None, compaction),
-    ("etcd-resets", "streams that are reset at once", None, resets),
+    ("etcd-resets", "streams that are reset at once", Some("answers of up to 150 ms"), resets),
 ];
 
 /// Does something over many connections, each on a thread of its own, until the deadline. Returns
