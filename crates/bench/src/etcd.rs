@@ -222,7 +222,8 @@ fn object(number: usize) -> String {
     format!("on-etcd-{number}")
 }
 
-fn resident(bench: &Bench) -> Result<f64> {
+/// Returns the resident memory of the server, in MB.
+pub fn resident(bench: &Bench) -> Result<f64> {
     let memory = bench.sample(Processes::memory)?;
     Ok(memory.context("the server's process is not known")?.rss)
 }

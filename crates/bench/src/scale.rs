@@ -4,7 +4,7 @@
 use crate::bodies::{config_map, padded};
 use crate::client::{ApiRequest, Client};
 use crate::drive::{BODY_PREFIX_BYTES_MAX, Load, STREAMS_MAX, clients, fill};
-use crate::etcd::{EtcdServer, NO_ETCD};
+use crate::etcd::{EtcdServer, NO_ETCD, resident};
 use crate::report::Report;
 use crate::target::Target;
 use crate::watches::{WatchLines, revision};
@@ -61,11 +61,6 @@ impl Line {
         let square: f64 = self.0.iter().map(|point| (point.0 - size).powi(2)).sum();
         both / square
     }
-}
-
-fn resident(bench: &Bench) -> Result<f64> {
-    let memory = bench.sample(|processes| processes.memory())?;
-    Ok(memory.context("the server's process is not known (--pid)")?.rss)
 }
 
 /// Fills a store, and starts the server again at each step.
