@@ -40,8 +40,11 @@ pub(crate) const RANGE_BYTES_MAX: usize = 512 << 20;
 /// Most keys of a range that is read beside all others; those of more are read on threads of their
 /// own.
 pub(crate) const FEW_KEYS_MAX: usize = 32;
-/// Most ranges of more keys that are read at the same time; others wait.
+/// Most ranges of more keys that are read at the same time, and no more than there are processors:
+/// those who ask for one key would wait for a processor. Others wait.
 pub(crate) const RANGES_MAX: usize = 8;
+/// Least of them, on a machine with one processor.
+pub(crate) const RANGES_MIN: usize = 2;
 /// Of these, how many may be longer than one page of the store.
 pub(crate) const LONG_RANGES_MAX: usize = 2;
 /// Most bytes of keys and values that one transaction reads.

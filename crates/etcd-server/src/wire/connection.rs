@@ -16,8 +16,8 @@ use tokio::time::sleep;
 use super::calls::refusal;
 use super::pages;
 use super::routes::Routes;
-use super::shared::Shared;
-use super::stall::{Observed, Streams};
+use super::stall::Observed;
+use super::streams::Streams;
 use crate::error::EtcdError;
 use crate::limits::{
     FIRST_REQUEST_TIME_MAX, HEADER_BYTES_MAX, PING_INTERVAL, PING_TIME_MAX, RESETS_MAX,
@@ -30,7 +30,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let has_request = Arc::new(AtomicBool::new(false));
-    let builder = builder(routes.shared.clone());
+    let streams = Streams::new(routes.shared.clone());
+    let builder = builder(streams.clone());
     let service = service_fn({
         let has_request = Arc::clone(&has_request);
         move |request: Request<Incoming>| {
@@ -40,7 +41,7 @@ where
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
+    let mut connection = std::pin::pin!(streams.run(connection));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = sleep(FIRST_REQUEST_TIME_MAX) => {
@@ -55,8 +56,8 @@ where
     }
 }
 
-fn builder(shared: Shared) -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(Streams(shared));
+fn builder(streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
     builder
         .http1()
         .timer(TokioTimer::new())

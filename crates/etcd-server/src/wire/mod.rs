@@ -8,6 +8,7 @@ mod pages;
 mod routes;
 mod shared;
 mod stall;
+mod streams;
 mod tls;
 mod unfinished;
 

@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::unfinished::Unfinished;
 use crate::limits::{
-    ANSWERED_MAX, OPEN_CALLS_MAX, RANGES_MAX, UNFINISHED_BYTES_MAX, UNFINISHED_MAX,
+    ANSWERED_MAX, OPEN_CALLS_MAX, RANGES_MAX, RANGES_MIN, UNFINISHED_BYTES_MAX, UNFINISHED_MAX,
 };
 use crate::room::ResponseRoom;
 use crate::watch::PastReads;
@@ -43,9 +43,10 @@ impl Shared {
 impl Default for Shared {
     fn default() -> Self {
         let response_room = ResponseRoom::default();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             answered: Arc::new(Semaphore::new(ANSWERED_MAX)),
-            ranges: Arc::new(Semaphore::new(RANGES_MAX)),
+            ranges: Arc::new(Semaphore::new(processors.clamp(RANGES_MIN, RANGES_MAX))),
             unfinished: Arc::new(Unfinished::new(UNFINISHED_MAX, UNFINISHED_BYTES_MAX)),
             past_reads: PastReads::new(response_room.clone()),
             response_room,

@@ -3,14 +3,13 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use hyper::rt::Executor;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
@@ -96,23 +95,12 @@ impl HttpBody for Observed {
     }
 }
 
-/// Runs the streams of HTTP/2 connections.
-#[derive(Clone)]
-pub(crate) struct Streams(pub Shared);
-
-impl<F> Executor<F> for Streams
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        let shared = self.0.clone();
-        tokio::spawn(async move {
-            let mut stream = Box::pin(stream);
-            let mut stall = None;
-            // Dropping the stream resets it.
-            poll_fn(|cx| poll(stream.as_mut(), &mut stall, &shared, cx)).await;
-        });
-    }
+/// Runs a stream until it ends, or its client has read nothing for too long: dropping the stream
+/// resets it.
+pub(super) async fn until_stalled(stream: impl Future<Output = ()>, shared: Shared) {
+    let mut stream = pin!(stream);
+    let mut stall = None;
+    poll_fn(|cx| poll(stream.as_mut(), &mut stall, &shared, cx)).await;
 }
 
 /// A client that does not read.
