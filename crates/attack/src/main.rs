@@ -56,6 +56,9 @@ struct Flags {
     /// The longest time that a response to the administrator may take.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     latency: u64,
+    /// The same of the program in the place of etcd.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    etcd_latency: u64,
     /// The maximum of the server's resident memory.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 300)]
     memory: u64,
@@ -106,7 +109,11 @@ fn run(flags: &Flags) -> Result<bool> {
     println!("{}", report::header());
     let mut passed = run_attacks(&attacks, || open(flags), time_each, &limits)?;
     if let Some(program) = &flags.program {
-        let limits = report::Limits { memory_kb: flags.etcd_memory * 1024, ..limits };
+        let limits = report::Limits {
+            latency: Duration::from_millis(flags.etcd_latency),
+            memory_kb: flags.etcd_memory * 1024,
+            ..limits
+        };
         passed &= run_attacks(&on_etcd, || EtcdTarget::start(program), time_each, &limits)?;
     }
     println!("{}", if passed { "passed" } else { "FAILED" });
