@@ -125,13 +125,16 @@ pub fn storage_version(definition: &Object) -> Str {
     name.and_then(Value::as_str).map(Str::new).unwrap_or_default()
 }
 
+/// Returns the name of the first version that says it is the storage version, which may be empty;
+/// `None` if there is no such version.
+fn named_storage_version(definition: &Object) -> Option<Value> {
+    let mut versions = definition.array_at(&["spec", "versions"]).iter();
+    let storage = versions.find(|version| version.get("storage") == Some(&true.into()))?;
+    Some(storage.get("name").cloned().unwrap_or("".into()))
+}
+
 fn prepare_create(definition: &mut Object) {
-    let mut storage = definition.array_at(&["spec", "versions"]).iter();
-    let storage = storage.find(|version| version.get("storage") == Some(&true.into()));
-    let stored: Vec<Value> = storage
-        .map(|version| version.get("name").cloned().unwrap_or("".into()))
-        .into_iter()
-        .collect();
+    let stored = Vec::from_iter(named_storage_version(definition));
     definition.root.insert(
         "status",
         value!({
@@ -143,15 +146,13 @@ fn prepare_create(definition: &mut Object) {
 
 fn prepare_update(new: &mut Object, old: &Object) {
     // Any former storage version may still be that of a stored object.
-    let now = Value::String(storage_version(new));
+    let now = named_storage_version(new);
     let mut status = old.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut stored = match status.remove("storedVersions") {
         Some(Value::Array(stored)) => stored,
         _ => vec![],
     };
-    if !stored.contains(&now) {
-        stored.push(now);
-    }
+    stored.extend(now.filter(|now| !stored.contains(now)));
     status.insert("storedVersions", stored);
     new.root.insert("status", status);
 }

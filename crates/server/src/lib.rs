@@ -39,6 +39,7 @@ mod limits;
 mod listen;
 mod listing;
 mod log_stream;
+mod media_parameters;
 mod metrics;
 mod metrics_page;
 pub mod negotiate;

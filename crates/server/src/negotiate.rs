@@ -1,5 +1,6 @@
 //! Content negotiation: the encoding and shape of a response, and the format of a request body.
 
+use crate::media_parameters;
 use bytes::Bytes;
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Object, Reason, Status};
@@ -113,12 +114,20 @@ struct Entry<'a> {
     as_kind: &'a str,
     group: &'a str,
     version: &'a str,
+    pretty: bool,
 }
 
 impl Entry<'_> {
     fn names(&self, encoding: Encoding) -> bool {
         matches!(self.media, "*/*" | "*" | "application/*") || self.media == encoding.media_type()
     }
+}
+
+/// Returns whether the first entry for JSON asks for indentation (`application/json;pretty=1`).
+pub fn accepts_pretty(header: Option<&str>) -> bool {
+    // Nearly no client does.
+    let Some(header) = header.filter(|text| text.contains("pretty")) else { return false };
+    entries(header).iter().find(|entry| entry.names(Encoding::Json)).is_some_and(|e| e.pretty)
 }
 
 /// Negotiates the encoding and shape of objects and lists.
@@ -358,6 +367,7 @@ fn entry(part: &str) -> Entry<'_> {
         as_kind: "",
         group: "",
         version: "",
+        pretty: false,
     };
     for (name, value) in words.filter_map(|word| word.split_once('=')) {
         let name = name.trim();
@@ -370,6 +380,7 @@ fn entry(part: &str) -> Entry<'_> {
             "as" => entry.as_kind = value.trim(),
             "g" => entry.group = value.trim(),
             "v" => entry.version = value.trim(),
+            "pretty" => entry.pretty = value.trim() == "1",
             _ => {}
         }
     }
@@ -392,7 +403,8 @@ pub fn body_format(header: Option<&str>, supported: &[Encoding]) -> Result<Forma
     if header.is_empty() {
         return Ok(Format::Json);
     }
-    match Encoding::of_media_type(header).filter(|encoding| supported.contains(encoding)) {
+    let encoding = Encoding::of_media_type(header).filter(|_| media_parameters::are_valid(header));
+    match encoding.filter(|encoding| supported.contains(encoding)) {
         Some(Encoding::Json) => Ok(Format::Json),
         Some(Encoding::Yaml) => Ok(Format::Yaml),
         Some(Encoding::Protobuf) => Ok(Format::Protobuf),
@@ -410,6 +422,20 @@ mod tests {
             .map(|a| (a.encoding, a.shape))
             .map_err(|status| status.code);
         assert_eq!(got, want, "{header}");
+    }
+
+    /// Recorded from kube-apiserver 1.36.3.
+    #[test]
+    fn an_accept_header_asks_for_indentation() {
+        for (header, is_pretty) in [
+            ("application/json;pretty=1", true),
+            ("application/json;pretty=true", false),
+            ("application/json;pretty=0", false),
+            ("application/json", false),
+            ("application/yaml;pretty=1, application/json", false),
+        ] {
+            assert_eq!(accepts_pretty(Some(header)), is_pretty, "{header}");
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) async fn answer(
     }
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     match without_last_slashes(&parts) {
-        ["" | "index.html"] => only_get(head).map(|()| index(app)),
+        ["" | "index.html"] => Ok(index(app)),
         ["api"] => discovery_root(app, head, true),
         ["apis"] => discovery_root(app, head, false),
         ["api", version] => resources(app, head, "", version),
@@ -45,10 +45,8 @@ pub(crate) async fn answer(
         ["apis", "", _] => Ok(respond::no_such_page()),
         ["apis", group, version] => resources(app, head, group, version),
         ["version"] => version(app, head),
-        ["openapi", rest @ ..] => {
-            only_get(head)?;
-            open_api::answer(app, head, rest).await
-        }
+        ["version", ..] => Err(Status::no_such_path()),
+        ["openapi", rest @ ..] => open_api::answer(app, head, rest).await,
         [".well-known", "openid-configuration"] => openid_configuration(app, head),
         ["openid", "v1", "jwks"] => key_set(app, head),
         ["metrics"] => {
@@ -168,6 +166,8 @@ fn public_json(value: &Value, media_type: &'static str, age_seconds_max: u64) ->
     reply
 }
 
+/// Refuses other methods, where upstream has a route of go-restful: its plain handlers (`/`,
+/// `/apis`, OpenAPI) answer every method.
 fn only_get(head: &RequestHead) -> Result<(), Failure> {
     match head.method {
         Method::GET | Method::HEAD => Ok(()),
@@ -177,7 +177,9 @@ fn only_get(head: &RequestHead) -> Result<(), Failure> {
 
 /// Responds with `/api` or `/apis`, aggregated if the client accepts that.
 fn discovery_root(app: &App, head: &RequestHead, core: bool) -> Result<Reply, Failure> {
-    only_get(head)?;
+    if core {
+        only_get(head)?;
+    }
     let accept = head.header(header::ACCEPT);
     if let Some(encoding) = negotiate::accept_aggregated(accept) {
         return aggregated(app, head, core, encoding);

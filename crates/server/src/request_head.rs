@@ -76,6 +76,9 @@ impl RequestHead {
 
     /// Returns whether the response is indented (`pretty`, or a browser or curl).
     pub fn pretty(&self) -> bool {
+        if negotiate::accepts_pretty(self.header(header::ACCEPT)) {
+            return true;
+        }
         self.query.pretty().unwrap_or_else(|| {
             let agent = self.header(header::USER_AGENT).unwrap_or_default();
             agent.starts_with("curl")

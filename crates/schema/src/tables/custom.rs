@@ -25,13 +25,19 @@ struct CustomColumn {
 impl CustomColumn {
     fn read(column: &Value) -> Option<CustomColumn> {
         let text = |name: &str| column.str_at(&[name]).map(Str::new).unwrap_or_default();
+        let path = text("jsonPath");
+        let mut description = text("description");
+        if description.is_empty() {
+            description =
+                format!("Custom resource definition column (in JSONPath format): {path}").into();
+        }
         Some(CustomColumn {
             name: text("name"),
             kind: text("type"),
             format: text("format"),
-            description: text("description"),
+            description,
             priority: column.get("priority").and_then(Value::as_int).unwrap_or(0),
-            path: JsonPath::parse(&text("jsonPath"))?,
+            path: JsonPath::parse(&path)?,
         })
     }
 }

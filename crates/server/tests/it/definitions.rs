@@ -69,6 +69,34 @@ fn put(client: &Client, path: &str, body: &Value) -> (u16, Value) {
     (answer.status, answer.body)
 }
 
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn versions_that_are_not_stored_are_not_listed_as_stored() {
+    let server = serving();
+    let path = format!("{DEFINITIONS}/gadgets.example.com");
+    let patch = json!({"spec": {"versions": []}});
+    let refused =
+        server.client().call("PATCH", &path, "application/merge-patch+json", Some(&patch));
+    let causes = causes(&refused.body);
+    let stored: Vec<_> =
+        causes.iter().filter(|cause| cause.starts_with("status.storedVersions")).collect();
+    assert_eq!((refused.status, stored.len()), (422, 1), "{causes:?}");
+    assert!(stored[0].starts_with("status.storedVersions[0]: Invalid value: \"v1\""), "{causes:?}");
+}
+
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn columns_without_a_description_say_their_path() {
+    let server = serving();
+    let table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n";
+    let answer = server.client().raw_response("GET", GADGETS, table, &[]);
+    let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    assert_eq!(
+        answer["columnDefinitions"][1]["description"],
+        "Custom resource definition column (in JSONPath format): .spec.size"
+    );
+}
+
 /// Proves: R-CRD-04.
 #[test]
 fn objects_are_pruned_defaulted_and_validated() {

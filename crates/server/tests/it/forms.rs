@@ -496,3 +496,53 @@ fn some_subresources_have_no_table() {
     }
     server.stop();
 }
+
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn some_pages_answer_every_method() {
+    let server = server(false);
+    let client = server.client();
+    for (path, status) in [
+        ("/", 200),
+        ("/index.html", 200),
+        ("/apis", 200),
+        ("/apis/", 200),
+        ("/openapi/v2", 200),
+        ("/openapi/v3", 200),
+        ("/openapi/v3/api/v1", 200),
+        ("/openapi/v3/none", 404),
+        ("/openapi", 404),
+        ("/api", 405),
+        ("/apis/apps", 200),
+        ("/apis/apps/v1", 405),
+        ("/version", 405),
+        ("/version/none", 404),
+    ] {
+        for method in ["POST", "DELETE"] {
+            let answer = client.raw_response(method, path, "", b"{}");
+            assert_eq!(answer.status, status, "{method} {path}");
+        }
+    }
+    let unknown = client.raw_response("GET", "/version/none", "", &[]);
+    let message = "the server could not find the requested resource".to_owned();
+    assert_eq!(refusal(&unknown), (404, message));
+    server.stop();
+}
+
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn the_accept_header_may_ask_for_indentation() {
+    let server = server(false);
+    let client = server.client();
+    for (path, accept, is_pretty) in [
+        ("/api", "application/json;pretty=1", true),
+        ("/api", "application/json;pretty=true", false),
+        (MAPS, "application/json;pretty=1", true),
+        ("/api/v1/namespaces/default/configmaps/none?pretty=false", "*/*;pretty=1", true),
+        ("/api/v1/namespaces/default/configmaps/none", "application/json", false),
+    ] {
+        let body = get(&client, path, accept).body;
+        assert_eq!(body.starts_with(b"{\n  \"kind\""), is_pretty, "{path} {accept}");
+    }
+    server.stop();
+}
