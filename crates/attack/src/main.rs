@@ -28,10 +28,6 @@ use std::time::{Duration, Instant};
 use target::Target;
 use victim::{Victim, memory_kb};
 
-/// How much less of the processors the attackers get than the server and the administrator, who
-/// share this host with them: 0 is the same, 19 the least.
-const ATTACKER_NICENESS: i32 = 5;
-
 /// Attacks a server and measures how the attacks affect an administrator.
 #[derive(Debug, Parser)]
 struct Flags {
@@ -121,7 +117,7 @@ fn run(flags: &Flags) -> Result<bool> {
 }
 
 /// Runs attacks on a server, which `open` starts. Returns whether all passed.
-fn run_attacks<T: Victim + Sync>(
+fn run_attacks<T: Victim>(
     attacks: &[Attack<T>],
     open: impl Fn() -> Result<T>,
     time_each: Duration,
@@ -171,17 +167,11 @@ fn pause(time: Duration) {
 }
 
 /// Runs one attack while the prober measures the server.
-fn run_attack<T: Victim + Sync>(attack: &Attack<T>, target: &T, time: Duration) -> Row {
+fn run_attack<T: Victim>(attack: &Attack<T>, target: &T, time: Duration) -> Row {
     let start = Instant::now();
     let memory_before = memory_kb(target.pid());
     let prober = prober::Prober::start(target);
-    let outcome = std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| {
-            let _ = rustix::process::setpriority_process(None, ATTACKER_NICENESS);
-            (attack.run)(target, Instant::now() + time)
-        });
-        attacker.join().unwrap_or_else(|_| bail!("the attacker panicked"))
-    });
+    let outcome = (attack.run)(target, Instant::now() + time);
     let probe = prober.stop();
     Row {
         name: attack.name,
