@@ -167,7 +167,7 @@ fn public_json(value: &Value, media_type: &'static str, age_seconds_max: u64) ->
 }
 
 /// Refuses other methods, where upstream has a route of go-restful: its plain handlers (`/`,
-/// `/apis`, OpenAPI) answer every method.
+/// `/apis`, groups, OpenAPI) answer every method.
 fn only_get(head: &RequestHead) -> Result<(), Failure> {
     match head.method {
         Method::GET | Method::HEAD => Ok(()),

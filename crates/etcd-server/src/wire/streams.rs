@@ -5,7 +5,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Poll, ready};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -58,11 +58,15 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let mut stream = Box::pin(until_stalled(stream, self.shared.clone()));
-        let in_turn = poll_fn(move |cx: &mut Context<'_>| {
-            ready!(poll_proceed(cx)).made_progress();
-            stream.as_mut().poll(cx)
-        });
+        let shared = self.shared.clone();
+        let in_turn = async move {
+            let mut stream = pin!(until_stalled(stream, shared));
+            poll_fn(|cx| {
+                ready!(poll_proceed(cx)).made_progress();
+                stream.as_mut().poll(cx)
+            })
+            .await;
+        };
         self.started().push(Box::pin(in_turn));
     }
 }
