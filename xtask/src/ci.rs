@@ -2,13 +2,16 @@
 //! missing tools. What cannot run for lack of something outside the repository is listed at the
 //! end.
 
+use crate::commands;
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::time::Instant;
 
 /// How many seconds the tests run each fuzz target.
-const FUZZ_SECONDS: &str = "15";
+const FUZZ_SECONDS: &str = "5";
 /// How many seconds all attacks take together.
 const ATTACK_SECONDS: &str = "45";
 /// The interpreter of the virtual environment with the Kubernetes client for Python.
@@ -48,10 +51,11 @@ pub fn run() -> Result<()> {
     report.not_run.extend(crate::clients::run(true)?);
     say("explorer")?;
     report.not_run.extend(crate::explorer::run(&[])?);
-    static_program(&mut report)?;
     // After the tests: their CPU load would delay responses during the attacks.
     say("attacks")?;
     crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])?;
+    static_program(&mut report)?;
+    say("all passed")?;
     report.print()
 }
 
@@ -118,9 +122,9 @@ fn counts(junit: &str) -> Option<(usize, usize)> {
 
 fn run_tests() -> Result<()> {
     if has("cargo-nextest") {
-        step("cargo", &["nextest", "run", "--workspace", "--no-fail-fast", "--profile", "ci"])
+        run_step(commands::tests(&["nextest", "run", "--no-fail-fast", "--profile", "ci"]))
     } else {
-        step("cargo", &["test", "--workspace", "--no-fail-fast"])
+        run_step(commands::tests(&["test", "--no-fail-fast"]))
     }
 }
 
@@ -205,7 +209,7 @@ fn dependencies(report: &mut Report) -> Result<()> {
 
 /// Checks that the static program serves in an empty root, which only root can enter.
 fn static_program(report: &mut Report) -> Result<()> {
-    let is_root = crate::commands::output(Command::new("id").arg("-u"))?.trim() == "0";
+    let is_root = commands::output(Command::new("id").arg("-u"))?.trim() == "0";
     if is_root {
         say("static program")?;
         return crate::package::run(&["--check-static".to_owned()]);
@@ -240,23 +244,24 @@ pub fn has(program: &str) -> bool {
     quiet.is_ok()
 }
 
+/// Says what is done next, and how long everything before it took.
 fn say(text: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "== {text}").context("write to standard output")
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let seconds = START.elapsed().as_secs();
+    writeln!(std::io::stdout(), "== {:02}:{:02} {text}", seconds / 60, seconds % 60)
+        .context("write to standard output")
 }
 
 fn step(program: &str, args: &[&str]) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(args);
+    run_step(command)
+}
+
+fn run_step(mut command: Command) -> Result<()> {
     let not_run: PathBuf = std::env::current_dir()?.join(NOT_RUN);
-    let status = Command::new(program)
-        .args(args)
-        .env("KEELSON_FUZZ_SECONDS", FUZZ_SECONDS)
-        .env("KEELSON_NOT_RUN", not_run)
-        .stdin(Stdio::null())
-        .status()
-        .with_context(|| format!("run {program}"))?;
-    if !status.success() {
-        bail!("{program} {} failed", args.join(" "));
-    }
-    Ok(())
+    command.env("KEELSON_FUZZ_SECONDS", FUZZ_SECONDS).env("KEELSON_NOT_RUN", not_run);
+    commands::run(command.stdin(Stdio::null()))
 }
 
 #[cfg(test)]

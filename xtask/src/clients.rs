@@ -34,8 +34,8 @@ struct Row {
 /// Runs the tests of all clients whose tools are installed. Returns what did not run. With `check`
 /// the page is compared instead of written.
 pub fn run(check: bool) -> Result<Vec<String>> {
-    commands::run(Command::new("cargo").args(["build", "--quiet", "-p", "keelson"]))?;
-    let program = std::env::current_dir()?.join("target/debug/keelson");
+    commands::build_tests()?;
+    let program = std::env::current_dir()?.join(commands::SERVER);
     let mut rows = vec![];
     let mut not_run = vec![];
     type Client = (&'static str, &'static str, fn(&Path) -> Result<Vec<Row>>);

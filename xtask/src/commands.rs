@@ -3,6 +3,44 @@
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
+/// The program of the server that the tests build.
+pub const SERVER: &str = "target/debug/keelson";
+/// The crates that a request goes through. Tests and attacks measure how long answers take, so they
+/// are optimised a little there, as is everything from registries.
+const OPTIMISED: [&str; 15] = [
+    "admission",
+    "apply",
+    "auth",
+    "cache",
+    "cel",
+    "etcd-server",
+    "fairness",
+    "kinds",
+    "meta",
+    "records",
+    "registry",
+    "resources",
+    "schema",
+    "server",
+    "store",
+];
+
+/// Returns cargo with its arguments for the tests of the workspace and their programs. Every task
+/// that needs one of these programs uses them: nothing is built twice.
+pub fn tests(subcommand: &[&str]) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.args(subcommand).arg("--workspace");
+    for name in OPTIMISED {
+        cargo.arg("--config").arg(format!("profile.dev.package.keelson-{name}.opt-level=1"));
+    }
+    cargo
+}
+
+/// Builds the programs that the tests use, and the tests.
+pub fn build_tests() -> Result<()> {
+    run(tests(&["test", "--quiet"]).arg("--no-run"))
+}
+
 /// Runs a command.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("run {command:?}"))?;

@@ -42,13 +42,13 @@ pub fn run(args: &[String]) -> Result<Vec<String>> {
         }
         return Ok(vec!["pages of the explorer (need Chromium)".to_owned()]);
     };
-    commands::run(Command::new("cargo").args(["build", "--quiet", "-p", "keelson"]))?;
+    commands::build_tests()?;
     let install = ["ci", "--no-audit", "--no-fund", "--silent"];
     commands::run(Command::new("npm").args(install).current_dir(BROWSER_TESTS))?;
     let root = std::env::current_dir()?;
     let mut tests = Command::new("node");
     tests.args(["--test"]).current_dir(BROWSER_TESTS).stdin(Stdio::null());
-    tests.env("KEELSON_PROGRAM", root.join("target/debug/keelson"));
+    tests.env("KEELSON_PROGRAM", root.join(commands::SERVER));
     tests.env("KEELSON_SHOTS", root.join(SHOTS)).env(BROWSER, browser);
     commands::run(&mut tests)?;
     if writes_images {

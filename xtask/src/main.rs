@@ -20,6 +20,7 @@ mod tidy;
 mod transcripts;
 
 use anyhow::{Result, bail};
+use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask ci
@@ -31,8 +32,8 @@ cargo xtask clients [--check]
 cargo xtask package wheel|npm|deb|static|sbom|all [--program FILE] [--out DIR]
 cargo xtask package --check-static
     Makes the packages of docs/install.md in DIR (default target/packages), each with its SBOM beside it.
-    Builds the profile dist, or packs a program that is already built. --check-static links a static
-    program of the profile dev, and runs it in an empty root; it needs root.
+    Builds the profile dist, or packs a program that is already built. --check-static links the program
+    of the tests statically, and runs it in an empty root; it needs root.
 cargo xtask corpus [--only NAME] [--broken N] [--objects N] [--seed N] [-v]
     Downloads the packages of crates/testkit/compare/corpus.txt, manifests of public projects, sends them
     to a kube-apiserver and to Keelson, as they are and with broken fields, reads them in all forms and
@@ -87,9 +88,16 @@ cargo xtask catalogue [--reference DIR] [--check]
     aggregated discovery in DIR (default ../shared/reference). With --check it only compares.
 ";
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(help) = help(&args) {
+    if let Some(code) = package::compile(&args) {
+        return Ok(code);
+    }
+    run(&args).map(|()| ExitCode::SUCCESS)
+}
+
+fn run(args: &[String]) -> Result<()> {
+    if let Some(help) = help(args) {
         use std::io::Write;
         return Ok(std::io::stdout().write_all(help.as_bytes())?);
     }
@@ -110,7 +118,7 @@ fn main() -> Result<()> {
         Some("rbac") => rbac::run(&args[1..]),
         Some("release-notes") => release_notes::run(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
-        Some("record" | "replay") => transcripts::run(&args),
+        Some("record" | "replay") => transcripts::run(args),
         Some("tidy") => tidy::run(),
         other => bail!("unknown task {other:?}; `cargo xtask help` lists them"),
     }

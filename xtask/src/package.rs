@@ -12,6 +12,7 @@ mod zip;
 use crate::commands;
 use anyhow::{Context, Result, bail};
 use elf::Elf;
+pub use static_program::compile;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

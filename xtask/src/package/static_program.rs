@@ -4,14 +4,21 @@
 use super::{FILE_MODE, PROGRAM, PROGRAM_MODE, Parts, SOURCES, VERSION};
 use crate::commands;
 use anyhow::{Context, Result, bail};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::SystemTime;
 
 /// Rust's targets for the two C libraries that can be linked in.
 const MUSL: &str = "x86_64-unknown-linux-musl";
 const GNU: &str = "x86_64-unknown-linux-gnu";
+/// The source whose change makes cargo link the program again.
+const MAIN: &str = "crates/keelson/src/main.rs";
+/// What makes the compiler link without shared libraries.
+const STATIC: &str = "target-feature=+crt-static";
+/// Says to this program that cargo calls it instead of the compiler.
+const WRAPPED: &str = "KEELSON_LINK_STATIC";
 /// The user and group of the Dockerfile.
 const IMAGE_USER: &str = "65532:65532";
 
@@ -28,7 +35,37 @@ pub fn build() -> Result<PathBuf> {
 fn link(arguments: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["rustc", "--quiet", "-p", PROGRAM, "--bin", PROGRAM]).args(arguments);
-    commands::run(cargo.args(["--", "-C", "target-feature=+crt-static"]))
+    commands::run(cargo.args(["--", "-C", STATIC]))
+}
+
+/// Links the program of the tests again with its libraries linked in, and leaves it in `to`. Cargo
+/// can pass arguments to one crate only if it selects the features of this crate alone, which means
+/// to build everything once more; so it calls this program instead of the compiler.
+fn link_tested(to: &Path) -> Result<()> {
+    let touch = || -> Result<()> {
+        let main = File::options().write(true).open(MAIN).context(MAIN)?;
+        main.set_modified(SystemTime::now()).context(MAIN)
+    };
+    touch()?;
+    let xtask = std::env::current_exe().context("the path of this program")?;
+    let mut cargo = commands::tests(&["test", "--quiet", "--no-run"]);
+    let linked = commands::run(cargo.env("RUSTC_WRAPPER", xtask).env(WRAPPED, "1"));
+    // What is built next is the program with its shared libraries.
+    touch()?;
+    linked?;
+    commands::run(Command::new("strip").arg("-o").arg(to).arg(commands::SERVER))
+}
+
+/// Runs the compiler as `link_tested` wants it, if cargo called this program instead.
+pub fn compile(arguments: &[String]) -> Option<ExitCode> {
+    std::env::var_os(WRAPPED)?;
+    let (compiler, rest) = arguments.split_first()?;
+    let follows = |flag: &str, value: &str| rest.windows(2).any(|pair| pair == [flag, value]);
+    let is_program = follows("--crate-name", PROGRAM) && follows("--crate-type", "bin");
+    let added: &[&str] = if is_program { &["-C", STATIC] } else { &[] };
+    let status = Command::new(compiler).args(rest).args(added).status().ok()?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Some(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 fn is_installed(target: &str) -> Result<bool> {
@@ -63,16 +100,13 @@ pub fn make(parts: &Parts) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Links a program of the profile dev without shared libraries, packs it, unpacks it into an empty
-/// root, runs the command of the image there, and asks the server its version. Needs root. Leaves
-/// the static program where cargo puts it: the next build replaces it.
+/// Links the program of the tests without shared libraries, packs it, unpacks it into an empty
+/// root, runs the command of the image there, and asks the server its version. Needs root.
 pub fn check() -> Result<()> {
-    link(&[])?;
     let folder = tempfile::tempdir().context("a folder")?;
     let out = folder.path().join("out");
     let program = folder.path().join(PROGRAM);
-    let built = super::target_folder().join("debug").join(PROGRAM);
-    commands::run(Command::new("strip").arg("-o").arg(&program).arg(built))?;
+    link_tested(&program)?;
     let program = program.to_string_lossy();
     let arguments = ["static", "--program", &program, "--out"].into_iter().map(str::to_owned);
     super::run(&arguments.chain([out.to_string_lossy().into_owned()]).collect::<Vec<_>>())?;

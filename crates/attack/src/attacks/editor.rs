@@ -18,9 +18,12 @@ const CONNECTIONS: usize = 4;
 const OBJECTS: usize = 500;
 /// The longest time that a response may take.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(8);
-/// The part of the time in which the other user is measured without an attack, and its most.
+/// The part of the time in which the other user is measured without an attack, and its bounds.
 const QUIET_PARTS: u32 = 4;
+const QUIET_MIN: Duration = Duration::from_millis(500);
 const QUIET_MAX: Duration = Duration::from_secs(10);
+/// The shortest time of the attack.
+const ATTACK_MIN: Duration = Duration::from_secs(1);
 /// The interval of the other user's requests.
 const INTERVAL: Duration = Duration::from_millis(5);
 /// How many times longer the other user's requests may take than without an attack, in the 99th
@@ -207,10 +210,11 @@ fn prepare(target: &Target) -> Result<()> {
 fn editor(target: &Target, end: Instant) -> Result<Outcome> {
     let time = end.saturating_duration_since(Instant::now());
     prepare(target)?;
-    let end = Instant::now() + time;
-    let quiet = bystander(target, Instant::now() + (time / QUIET_PARTS).min(QUIET_MAX))?;
     let requests: Vec<Costly> =
         [expressions(), selectors(), patches(), bodies()].into_iter().flatten().collect();
+    let quiet_time = (time / QUIET_PARTS).clamp(QUIET_MIN, QUIET_MAX);
+    let quiet = bystander(target, Instant::now() + quiet_time)?;
+    let end = Instant::now() + time.saturating_sub(quiet_time).max(ATTACK_MIN);
     let sent = AtomicUsize::new(0);
     let slowest = Mutex::new(BTreeMap::new());
     let attack = |first: usize| -> Result<()> {
