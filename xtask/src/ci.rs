@@ -3,11 +3,12 @@
 //! end.
 
 use crate::commands;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
+use std::thread;
 use std::time::Instant;
 
 /// How many seconds the tests run each fuzz target.
@@ -36,10 +37,16 @@ pub fn run() -> Result<()> {
     crate::tidy::run()?;
     say("requirements")?;
     crate::requirements::run(&["--check".to_owned()])?;
+    // Beside the builds with Rust: each leaves a processor idle at times.
+    let peers = has("go").then(|| thread::spawn(|| crate::peers::run(&[])));
     install(&mut report)?;
     dependencies(&mut report)?;
-    say("clippy")?;
-    step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
+    say("clippy and all targets")?;
+    commands::build_tests()?;
+    if let Some(peers) = peers {
+        say("the rest of the stock programs, built once into target/peers")?;
+        peers.join().map_err(|_| anyhow!("the thread that builds the peers panicked"))??;
+    }
     say("tests")?;
     let tests = run_tests();
     report.read_tests()?;
@@ -128,13 +135,10 @@ fn run_tests() -> Result<()> {
     }
 }
 
-/// Installs missing tools: the programs that tests drive (built with Go, or else kubectl and etcd
-/// from Debian's packages), the Python client, and nextest.
+/// Installs missing tools: kubectl and etcd from Debian's packages if they cannot be built with Go,
+/// promtool, a browser, the Python client, and nextest.
 fn install(report: &mut Report) -> Result<()> {
-    if has("go") {
-        say("stock programs, built once into target/peers")?;
-        crate::peers::run(&[])?;
-    } else {
+    if !has("go") {
         if !has("kubectl") {
             install_package("kubectl", "kubernetes-client")?;
         }

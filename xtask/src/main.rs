@@ -44,7 +44,7 @@ cargo xtask peers [NAME ...]
     takes some seven minutes the first time. helm3, etcdctl and etcdutl are built if they are named.
 cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig FILE --pid PID]
     Runs about thirty attacks against a server on this host, for about a minute, while an administrator
-    sends a request every 20 ms. Fails when a response takes 100 ms (in the place of etcd 200), memory
+    sends a request every 20 ms. Fails when a response takes 100 ms (in the place of etcd 300), memory
     exceeds 300 MB, or data is lost. Known faults fail only with --strict.
 cargo xtask explorer [--images]
     Runs the tests of the explorer: its modules in Node, its pages in a headless Chromium with a server.

@@ -38,8 +38,8 @@ pub(crate) async fn answer(
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     match without_last_slashes(&parts) {
         ["" | "index.html"] => Ok(index(app)),
-        ["api"] => discovery_root(app, head, true),
-        ["apis"] => discovery_root(app, head, false),
+        ["api"] => core_versions(app, head),
+        ["apis"] => groups(app, head),
         ["api", version] => resources(app, head, "", version),
         ["apis", name] => group(app, head, name),
         ["apis", "", _] => Ok(respond::no_such_page()),
@@ -175,23 +175,27 @@ fn only_get(head: &RequestHead) -> Result<(), Failure> {
     }
 }
 
-/// Responds with `/api` or `/apis`, aggregated if the client accepts that.
-fn discovery_root(app: &App, head: &RequestHead, core: bool) -> Result<Reply, Failure> {
-    if core {
-        only_get(head)?;
-    }
+/// Responds with `/api`, aggregated if the client accepts that.
+fn core_versions(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
+    only_get(head)?;
     let accept = head.header(header::ACCEPT);
     if let Some(encoding) = negotiate::accept_aggregated(accept) {
-        return aggregated(app, head, core, encoding);
-    }
-    if !core {
-        let encoding = negotiate::accept_group(accept)?;
-        return Ok(respond::document(head, encoding, &discovery::groups(&app.registry)));
+        return aggregated(app, head, true, encoding);
     }
     let encoding = negotiate::accept_document(accept)?;
     let options = &app.registry.options;
     let address = format!("{}:{}", options.advertise_address, options.advertise_port);
     Ok(respond::document(head, encoding, &discovery::core_versions(&address)))
+}
+
+/// Responds with `/apis`, aggregated if the client accepts that.
+fn groups(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
+    let accept = head.header(header::ACCEPT);
+    if let Some(encoding) = negotiate::accept_aggregated(accept) {
+        return aggregated(app, head, false, encoding);
+    }
+    let encoding = negotiate::accept_group(accept)?;
+    Ok(respond::document(head, encoding, &discovery::groups(&app.registry)))
 }
 
 /// Responds with the aggregated document, or 304 if the client has it.
