@@ -250,6 +250,11 @@ impl Map {
     /// Builds a map from entries with possible duplicates: the last value wins, in the position of
     /// the first. Each duplicate key is passed to `duplicate`. Costs O(n log n).
     pub fn from_entries(entries: Vec<(Str, Value)>, mut duplicate: impl FnMut(&Str)) -> Self {
+        Map::merged(entries, &mut duplicate)
+    }
+
+    /// [`Map::from_entries`], compiled once and not for each caller.
+    fn merged(entries: Vec<(Str, Value)>, duplicate: &mut dyn FnMut(&Str)) -> Self {
         if entries.len() <= LINEAR_ENTRIES_MAX {
             if !has_duplicates(&entries) {
                 return Map::of(entries);

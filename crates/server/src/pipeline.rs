@@ -600,6 +600,12 @@ impl Resolved<'_> {
                 return Ok(Outcome::Reply(answer.await?));
             }
         };
+        let deprecation = resolved.endpoint.deprecation.as_ref();
+        let is_custom = resolved.endpoint.source == Source::Custom;
+        // The handler of all custom resources warns before it looks at the verb.
+        if let Some(warning) = deprecation.filter(|_| is_custom) {
+            context.deprecated(warning.clone());
+        }
         resource::check_verb(head, verb, &resolved)?;
         resource::check_accepted(head, verb, &resolved)?;
         let labels = resource::request_labels(head, &resolved, verb);
@@ -623,12 +629,10 @@ impl Resolved<'_> {
         if verb == Verb::Watch {
             context.hand_over_verb_span();
         }
-        if let Some(warning) = &resolved.endpoint.deprecation {
+        if let Some(warning) = deprecation.filter(|_| !is_custom) {
             context.deprecated(warning.clone());
-            if resolved.endpoint.source == Source::BuiltIn {
-                metrics.resources.deprecated(&labels, warning);
-                annotate_deprecation(&permit, warning);
-            }
+            metrics.resources.deprecated(&labels, warning);
+            annotate_deprecation(&permit, warning);
         }
         Ok(outcome?)
     }

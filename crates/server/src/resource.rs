@@ -113,6 +113,9 @@ pub(crate) fn check_verb(
         Some(sub) if !on_object && sub.has_verb(verb.of_object().name()) => {
             return Err(Status::bad_request("name must be provided"));
         }
+        Some(sub) if is_custom && on_object && !sub.has_verb(verb.name()) => {
+            return Err(Status::method_not_supported(&resolved.resource(), verb.name()));
+        }
         Some(sub) => on_object && sub.has_verb(verb.name()),
         None => {
             let is_in_scope = route.namespace.is_some() == resolved.facts().namespaced;

@@ -443,7 +443,13 @@ fn validate_names(given: &Map, place: &str, may_be_empty: bool, errors: &mut Err
             errors.push(invalid(&field, value, &why));
         }
     }
+    let kind = text(given, "kind");
+    let list = text(given, "listKind");
     for name in ["shortNames", "categories"] {
+        if name == "categories" && !kind.is_empty() && kind == list {
+            let field = format!("{place}.listKind");
+            errors.push(invalid(&field, list, "kind and listKind may not be the same"));
+        }
         let words = given.get(name).and_then(Value::as_array).unwrap_or_default();
         for (i, word) in words.iter().filter_map(Value::as_str).enumerate() {
             let messages = names::is_dns1035_label(word);
@@ -452,12 +458,6 @@ fn validate_names(given: &Map, place: &str, may_be_empty: bool, errors: &mut Err
                 errors.push(invalid(&field, word, &messages.join(",")));
             }
         }
-    }
-    let kind = text(given, "kind");
-    let list = text(given, "listKind");
-    if !kind.is_empty() && kind == list {
-        let field = format!("{place}.listKind");
-        errors.push(invalid(&field, list, "kind and listKind may not be the same"));
     }
 }
 

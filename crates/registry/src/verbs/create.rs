@@ -53,11 +53,12 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Failure> {
         target.assert_covered(permit, "create", "");
+        let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         if target.kind.is_terminating.load(Ordering::Relaxed) {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(Status::forbidden(target.gvr(), body.object.name(), why));
+            let refused = Status::forbidden(target.gvr(), body.object.name(), why);
+            return Err(refused.with_warnings(warnings));
         }
-        let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
         if let Err(failure) = check_namespace(target, &mut obj) {
             return Err(failure.with_warnings(warnings));

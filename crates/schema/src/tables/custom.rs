@@ -46,8 +46,12 @@ impl CustomColumns {
     /// Reads `additionalPrinterColumns`. As upstream, a path that cannot be parsed ends the
     /// columns. The default is one column with the age.
     pub fn read(columns: &[Value]) -> CustomColumns {
+        let description = description_of(OBJECT_META, "creationTimestamp").unwrap_or_default();
         let age = value!({
-            "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"
+            "name": "Age",
+            "type": "date",
+            "description": description,
+            "jsonPath": ".metadata.creationTimestamp"
         });
         let default = slice::from_ref(&age);
         let columns = if columns.is_empty() { default } else { columns };

@@ -97,6 +97,63 @@ fn columns_without_a_description_say_their_path() {
     );
 }
 
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn the_age_of_a_definition_without_columns_has_the_description_of_its_field() {
+    let server = serving();
+    let plain = json!({"spec": {"versions": [{
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema()}}]}});
+    let path = format!("{DEFINITIONS}/gadgets.example.com");
+    let client = server.client();
+    let changed = client.call("PATCH", &path, "application/merge-patch+json", Some(&plain));
+    assert_eq!(changed.status, 200);
+    let table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n";
+    let answer = client.raw_response("GET", GADGETS, table, &[]);
+    let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    let column = &answer["columnDefinitions"][1];
+    assert_eq!(column["name"], "Age");
+    let text = column["description"].as_str().unwrap_or_default();
+    assert!(text.starts_with("CreationTimestamp is a timestamp"), "{text}");
+}
+
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn a_subresource_names_the_verb_that_it_does_not_have_after_the_warning() {
+    let server = serving();
+    let client = server.client();
+    let old = json!({"spec": {"versions": [{
+        "name": "v1", "served": true, "storage": true, "deprecated": true,
+        "schema": {"openAPIV3Schema": schema()}, "subresources": {"status": {}}}]}});
+    let path = format!("{DEFINITIONS}/gadgets.example.com");
+    let changed = client.call("PATCH", &path, "application/merge-patch+json", Some(&old));
+    assert_eq!(changed.status, 200);
+    let status = format!("{GADGETS}/a/status");
+    let answer = client.delete(&status);
+    assert_eq!(answer.status, 405);
+    assert_eq!(
+        answer.body["message"],
+        "delete is not supported on resources of kind \"gadgets.example.com\""
+    );
+    assert_eq!(answer.body["details"], json!({"group": "example.com", "kind": "gadgets"}));
+    assert_eq!(answer.header("warning"), Some("299 - \"example.com/v1 Gadget is deprecated\""));
+}
+
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn equal_kinds_are_refused_between_short_names_and_categories() {
+    let server = Server::start_plain(without_accounts());
+    let mut equal = definition(&schema());
+    equal["spec"]["names"]["listKind"] = "Gadget".into();
+    equal["spec"]["names"]["shortNames"] = json!(["G"]);
+    equal["spec"]["names"]["categories"] = json!(["All"]);
+    let refused = server.client().post(DEFINITIONS, &equal);
+    let causes = causes(&refused.body);
+    let fields: Vec<_> = causes.iter().filter_map(|cause| cause.split(": ").next()).collect();
+    let names =
+        ["spec.names.shortNames[0]", "spec.names.listKind", "spec.names.categories[0]"].as_slice();
+    assert_eq!(fields, names, "{causes:?}");
+}
+
 /// Proves: R-CRD-04.
 #[test]
 fn objects_are_pruned_defaulted_and_validated() {
