@@ -114,7 +114,8 @@ impl Environment {
         let address = SocketAddr::from(([127, 0, 0, 1], self.etcd_port));
         let healthy = keelson_testkit::poll(POLL_TIMEOUT, || {
             let mut stream = TcpStream::connect(address).ok()?;
-            write!(stream, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n").ok()?;
+            // Else the answer ends when the connection has been idle for ten seconds.
+            write!(stream, "GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").ok()?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).ok()?;
             answer.ends_with("{\"health\":\"true\",\"reason\":\"\"}").then_some(())

@@ -61,7 +61,7 @@ fn validate_level(new: &Object) -> ErrorList {
                 limited.required(&mut errors, "must not be empty when type is Limited");
             }
         }
-        _ => kind.required_one_of(&mut errors, &["Exempt", "Limited"]),
+        _ => kind.not_supported(&mut errors, &["Exempt", "Limited"]),
     }
     validate_fixed_level(new, &mut errors);
     errors
@@ -95,7 +95,7 @@ fn limited_level(at: &Field<'_, '_>, errors: &mut ErrorList) {
                 queuing.forbidden(errors, words);
             }
         }
-        _ => response.field("type").required_one_of(errors, &["Queue", "Reject"]),
+        _ => response.field("type").not_supported(errors, &["Queue", "Reject"]),
     }
     at.field("lendablePercent").in_range_if_set(errors, 0, 100);
     let borrowing = at.field("borrowingLimitPercent");

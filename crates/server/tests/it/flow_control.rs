@@ -41,23 +41,6 @@ fn flow_schema_status_reports_a_dangling_priority_level() {
     server.stop();
 }
 
-/// Recorded from kube-apiserver 1.36.3.
-#[test]
-fn a_type_that_is_missing_is_required() {
-    let server = Server::start_plain(Options::default());
-    let check = |spec: serde_json::Value, field: &str| {
-        let level = json!({"metadata": {"name": "l"}, "spec": spec});
-        let path = format!("{GROUP}/prioritylevelconfigurations?dryRun=All");
-        let refused = server.client().post(&path, &level);
-        let cause =
-            json!({"reason": "FieldValueRequired", "message": "Required value", "field": field});
-        let causes = &refused.body["details"]["causes"];
-        assert_eq!((refused.status, causes), (422, &json!([cause])));
-    };
-    check(json!({}), "spec.type");
-    check(json!({"type": "Limited", "limited": {}}), "spec.limited.limitResponse.type");
-}
-
 #[test]
 fn the_mandatory_objects_do_not_change() {
     let server = Server::start_plain(Options::default());
