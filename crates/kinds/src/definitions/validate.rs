@@ -446,6 +446,7 @@ fn validate_names(given: &Map, place: &str, may_be_empty: bool, errors: &mut Err
     let kind = text(given, "kind");
     let list = text(given, "listKind");
     for name in ["shortNames", "categories"] {
+        // Upstream's order of errors: between the two.
         if name == "categories" && !kind.is_empty() && kind == list {
             let field = format!("{place}.listKind");
             errors.push(invalid(&field, list, "kind and listKind may not be the same"));
