@@ -26,16 +26,11 @@ const IMAGE_USER: &str = "65532:65532";
 pub fn build() -> Result<PathBuf> {
     let target = if is_installed(MUSL)? { MUSL } else { GNU };
     writeln!(std::io::stdout(), "building the profile dist, static, for {target}")?;
-    link(&["--profile", "dist", "--target", target])?;
-    Ok(super::target_folder().join(target).join("dist").join(PROGRAM))
-}
-
-/// Builds the program with its libraries linked in. That is a matter of the last step: the crates
-/// that it consists of are those of other builds with the same arguments.
-fn link(arguments: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["rustc", "--quiet", "-p", PROGRAM, "--bin", PROGRAM]).args(arguments);
-    commands::run(cargo.args(["--", "-C", STATIC]))
+    cargo.args(["rustc", "--quiet", "-p", PROGRAM, "--bin", PROGRAM]);
+    cargo.args(["--profile", "dist", "--target", target]);
+    commands::run(cargo.args(["--", "-C", STATIC]))?;
+    Ok(super::target_folder().join(target).join("dist").join(PROGRAM))
 }
 
 /// Links the program of the tests again with its libraries linked in, and leaves it in `to`. Cargo

@@ -443,21 +443,24 @@ fn validate_names(given: &Map, place: &str, may_be_empty: bool, errors: &mut Err
             errors.push(invalid(&field, value, &why));
         }
     }
+    validate_words(given, "shortNames", place, errors);
     let kind = text(given, "kind");
     let list = text(given, "listKind");
-    for name in ["shortNames", "categories"] {
-        // Upstream's order of errors: between the two.
-        if name == "categories" && !kind.is_empty() && kind == list {
-            let field = format!("{place}.listKind");
-            errors.push(invalid(&field, list, "kind and listKind may not be the same"));
-        }
-        let words = given.get(name).and_then(Value::as_array).unwrap_or_default();
-        for (i, word) in words.iter().filter_map(Value::as_str).enumerate() {
-            let messages = names::is_dns1035_label(word);
-            if !messages.is_empty() {
-                let field = format!("{place}.{name}[{i}]");
-                errors.push(invalid(&field, word, &messages.join(",")));
-            }
+    if !kind.is_empty() && kind == list {
+        let field = format!("{place}.listKind");
+        errors.push(invalid(&field, list, "kind and listKind may not be the same"));
+    }
+    validate_words(given, "categories", place, errors);
+}
+
+/// Checks that each of a list of names is a label.
+fn validate_words(given: &Map, name: &str, place: &str, errors: &mut ErrorList) {
+    let words = given.get(name).and_then(Value::as_array).unwrap_or_default();
+    for (i, word) in words.iter().filter_map(Value::as_str).enumerate() {
+        let messages = names::is_dns1035_label(word);
+        if !messages.is_empty() {
+            let field = format!("{place}.{name}[{i}]");
+            errors.push(invalid(&field, word, &messages.join(",")));
         }
     }
 }

@@ -6,7 +6,6 @@ use super::description_of;
 use super::json_path::{self, JsonPath};
 use super::row::human_age;
 use keelson_meta::{Object, Str, Timestamp, Value, value};
-use std::slice;
 
 /// The columns of one version of a custom resource, after the name column.
 #[derive(Clone, Debug, Default)]
@@ -46,15 +45,16 @@ impl CustomColumns {
     /// Reads `additionalPrinterColumns`. As upstream, a path that cannot be parsed ends the
     /// columns. The default is one column with the age.
     pub fn read(columns: &[Value]) -> CustomColumns {
-        let description = description_of(OBJECT_META, "creationTimestamp").unwrap_or_default();
-        let age = value!({
-            "name": "Age",
-            "type": "date",
-            "description": description,
-            "jsonPath": ".metadata.creationTimestamp"
-        });
-        let default = slice::from_ref(&age);
-        let columns = if columns.is_empty() { default } else { columns };
+        if columns.is_empty() {
+            let description = description_of(OBJECT_META, "creationTimestamp").unwrap_or_default();
+            let age = value!({
+                "name": "Age",
+                "type": "date",
+                "description": description,
+                "jsonPath": ".metadata.creationTimestamp"
+            });
+            return CustomColumns(CustomColumn::read(&age).into_iter().collect());
+        }
         CustomColumns(columns.iter().map_while(CustomColumn::read).collect())
     }
 

@@ -102,11 +102,14 @@ fn columns_without_a_description_say_their_path() {
 fn the_age_of_a_definition_without_columns_has_the_description_of_its_field() {
     let server = serving();
     let plain = json!({"spec": {"versions": [{
-        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema()}}]}});
+        "name": "v1", "served": true, "storage": true, "deprecated": true,
+        "schema": {"openAPIV3Schema": schema()}}]}});
     let path = format!("{DEFINITIONS}/gadgets.example.com");
     let client = server.client();
     let changed = client.call("PATCH", &path, "application/merge-patch+json", Some(&plain));
     assert_eq!(changed.status, 200);
+    // The change is served a moment later.
+    client.poll(GADGETS, |answer| answer.header("warning").is_some());
     let table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n";
     let answer = client.raw_response("GET", GADGETS, table, &[]);
     let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
@@ -127,8 +130,9 @@ fn a_subresource_names_the_verb_that_it_does_not_have_after_the_warning() {
     let path = format!("{DEFINITIONS}/gadgets.example.com");
     let changed = client.call("PATCH", &path, "application/merge-patch+json", Some(&old));
     assert_eq!(changed.status, 200);
-    let status = format!("{GADGETS}/a/status");
-    let answer = client.delete(&status);
+    // The change is served a moment later.
+    client.poll(GADGETS, |answer| answer.header("warning").is_some());
+    let answer = client.delete(&format!("{GADGETS}/a/status"));
     assert_eq!(answer.status, 405);
     assert_eq!(
         answer.body["message"],
