@@ -55,7 +55,7 @@ pub fn run(args: &[String]) -> Result<()> {
     let sources_file = Path::new(FOLDER).join("sources.jsonl");
     std::fs::write(&sources_file, sources).context("sources.jsonl")?;
     peers::run(&["etcd", "kube-apiserver", "kubectl"].map(str::to_owned))?;
-    commands::run(Command::new("cargo").args(["build", "--quiet", "-p", "keelson"]))?;
+    commands::build_tests()?;
     let servers = Servers::start()?;
     let mut script = Command::new(python());
     script.arg(SCRIPT).arg(&servers.reference).arg(&servers.keelson).arg(TOKEN);
@@ -170,7 +170,7 @@ impl Servers {
 
 fn start_keelson(dir: &Path, tokens: &Path) -> Result<(Running, String)> {
     let data = dir.join("keelson");
-    let mut command = Command::new("target/debug/keelson");
+    let mut command = Command::new(commands::SERVER);
     command.args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--controllers=-*"]);
     command.args(["--durability=memory", "--service-cluster-ip-range=10.0.0.0/24", "--data-dir"]);
     command.arg(data).arg("--token-auth-file").arg(tokens);

@@ -34,9 +34,11 @@ const EXCHANGES_MAX: usize = 256;
 const STREAMS_MAX: usize = 4096;
 /// Maximum bytes of a response that is read without a place among the long ones.
 const SHORT_ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Maximum long responses of one peer that are read or evaluated at once; further ones wait. A peer
-/// that sends long responses takes no more memory than these.
-const LONG_ANSWERS_MAX: usize = 4;
+/// Maximum long responses of all peers that are read or evaluated at once; further ones wait. Peers
+/// that send long responses take no more memory than these.
+const LONG_ANSWERS_MAX: usize = 8;
+/// The same of one peer, so that one does not take the places of all.
+const LONG_ANSWERS_OF_PEER_MAX: usize = 2;
 /// Bytes of a piece of a response that is read.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Maximum idle HTTP/1.1 connections to one peer.
@@ -69,7 +71,14 @@ pub struct Response {
     /// The body.
     pub body: Bytes,
     /// The place of a long response, until it has been evaluated.
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
+}
+
+/// A place among the long responses of the peer, and one among those of all.
+#[derive(Debug)]
+struct Place {
+    _of_peer: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
 }
 
 /// The clients of all peers. Peers that are equal share a client, and so connections.
@@ -77,12 +86,18 @@ pub struct Egress {
     resolver: Arc<dyn Resolver>,
     selector: EgressSelector,
     clients: Mutex<HashMap<Peer, Arc<Client>>>,
+    long_answers: Arc<Semaphore>,
 }
 
 impl Egress {
     /// Returns the clients of all peers; `resolver` resolves peers with [`Route::Given`].
     pub fn new(resolver: Arc<dyn Resolver>) -> Egress {
-        Egress { resolver, selector: EgressSelector::default(), clients: Mutex::default() }
+        Egress {
+            resolver,
+            selector: EgressSelector::default(),
+            clients: Mutex::default(),
+            long_answers: Arc::new(Semaphore::new(LONG_ANSWERS_MAX)),
+        }
     }
 
     /// Sets the proxies of networks.
@@ -103,7 +118,9 @@ impl Egress {
             return Ok(client.clone());
         }
         let tunneler = self.selector.for_peer(peer).cloned();
-        let client = Arc::new(Client::new(peer.clone(), self.resolver.clone(), tunneler)?);
+        let client =
+            Client::new(peer.clone(), self.resolver.clone(), tunneler, self.long_answers.clone())?;
+        let client = Arc::new(client);
         let mut clients = self.clients();
         if clients.len() >= CLIENTS_MAX {
             // No other references exist.
@@ -132,6 +149,8 @@ pub struct Client {
     exchanges: Semaphore,
     streams: Arc<Semaphore>,
     long_answers: Arc<Semaphore>,
+    /// Those of all peers.
+    all_long_answers: Arc<Semaphore>,
     /// Held while a connection is opened to a peer that may speak HTTP/2, so that others wait and
     /// share it.
     opening: tokio::sync::Mutex<()>,
@@ -172,6 +191,7 @@ impl Client {
         peer: Peer,
         resolver: Arc<dyn Resolver>,
         tunneler: Option<Arc<Tunneler>>,
+        all_long_answers: Arc<Semaphore>,
     ) -> Result<Client, ConfigError> {
         let authorization = peer.authorization.as_deref().map(|text| {
             let mut value = HeaderValue::from_str(text)?;
@@ -192,7 +212,8 @@ impl Client {
             },
             exchanges: Semaphore::new(EXCHANGES_MAX),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-            long_answers: Arc::new(Semaphore::new(LONG_ANSWERS_MAX)),
+            long_answers: Arc::new(Semaphore::new(LONG_ANSWERS_OF_PEER_MAX)),
+            all_long_answers,
             opening: tokio::sync::Mutex::default(),
             pool: Mutex::default(),
             peer,
@@ -247,7 +268,7 @@ impl Client {
         mut body: Incoming,
         bytes_max: usize,
         addrs: AddrPair,
-    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Cause> {
+    ) -> Result<(Bytes, Option<Place>), Cause> {
         let mut collected = Collected::default();
         let mut place = None;
         while let Some(frame) = body.frame().await {
@@ -261,12 +282,19 @@ impl Client {
                 return Err(Cause::TooLarge { bytes_max });
             }
             if read > SHORT_ANSWER_BYTES_MAX && place.is_none() {
-                let acquired = self.long_answers.clone().acquire_owned().await;
-                place = Some(acquired.map_err(|_| Cause::Closed)?);
+                place = Some(self.place().await?);
             }
             collected.push(data);
         }
         Ok((collected.into_bytes(), place))
+    }
+
+    /// Waits for a place among the long responses.
+    async fn place(&self) -> Result<Place, Cause> {
+        let closed = |_| Cause::Closed;
+        let of_peer = self.long_answers.clone().acquire_owned().await.map_err(closed)?;
+        let of_all = self.all_long_answers.clone().acquire_owned().await.map_err(closed)?;
+        Ok(Place { _of_peer: of_peer, _of_all: of_all })
     }
 
     /// Sends a request. If the peer did not process it, it is sent again over another connection.
@@ -558,7 +586,8 @@ impl Collected {
             return self.first;
         }
         let mut all = BytesMut::with_capacity(self.len);
-        self.pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        // Each piece is freed once it is copied.
+        self.pieces.into_iter().for_each(|piece| all.extend_from_slice(&piece));
         all.freeze()
     }
 }

@@ -15,6 +15,7 @@ use peer::{Authority, Certificate, TestPeer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const BYTES_MAX: usize = 100_000;
@@ -172,12 +173,7 @@ async fn long_responses_of_a_peer_wait_for_each_other() {
         let authority = Authority::new();
         let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
         let client = client(&authority, server.address);
-        let endless: Vec<_> = (0..4)
-            .map(|_| {
-                let client = client.clone();
-                tokio::spawn(async move { post(&client, "/slow-long-body").await })
-            })
-            .collect();
+        let endless = endless_responses(&client);
         let brief = Duration::from_millis(50);
         let end = Instant::now() + Duration::from_secs(20);
         while post_within(&client, "/long", brief).await.is_ok() {
@@ -188,6 +184,43 @@ async fn long_responses_of_a_peer_wait_for_each_other() {
         let long = post(&client, "/long").await.expect("a place is free");
         assert_eq!(long.body.len(), 70_000, "{alpn}");
     }
+}
+
+/// Each of four peers takes as many places as one may; then there is none for the fifth.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_responses_of_all_peers_wait_for_each_other() {
+    let authority = Authority::new();
+    let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
+    let egress = Egress::new(Arc::new(Table(server.address)));
+    let client_of = |name: usize| {
+        let server_name = Some("127.0.0.1".to_owned());
+        let trust = authority.trust();
+        let host = format!("peer-{name}");
+        let route = Route::Given;
+        let peer = Peer { trust, server_name, route, ..Peer::new(&host, server.address.port()) };
+        egress.client(&peer).expect("a client")
+    };
+    let fifth = client_of(4);
+    let mut endless = vec![];
+    for peer in 0..3 {
+        endless.extend(endless_responses(&client_of(peer)));
+    }
+    assert!(post(&fifth, "/long").await.is_ok(), "three peers leave places");
+    endless.extend(endless_responses(&client_of(3)));
+    let brief = Duration::from_millis(50);
+    let end = Instant::now() + Duration::from_secs(20);
+    while post_within(&fifth, "/long", brief).await.is_ok() {
+        assert!(Instant::now() < end, "there is always a place");
+    }
+    assert!(post(&fifth, "/echo").await.is_ok());
+    endless.into_iter().for_each(|task| task.abort());
+    assert!(post(&fifth, "/long").await.is_ok(), "places are given back");
+}
+
+/// Asks a peer four times for a long response that does not end.
+fn endless_responses(client: &Arc<Client>) -> Vec<JoinHandle<Result<Response, Error>>> {
+    let ask = |client: Arc<Client>| async move { post(&client, "/slow-long-body").await };
+    (0..4).map(|_| tokio::spawn(ask(client.clone()))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
