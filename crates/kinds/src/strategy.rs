@@ -461,9 +461,8 @@ impl Strategy {
         }
     }
 
-    /// Sets the generation of an update.
+    /// Sets the generation of an update of the object, or of a subresource that changes its spec.
     pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
-        let mut generation = old.generation();
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
             Generation::OnSpecChange | Generation::OnSpecChangeFromNone => {
@@ -480,12 +479,20 @@ impl Strategy {
                 !equality::equal_spec(schema, new, old) || differ_in("annotations", new, old)
             }
         };
-        generation += i64::from(changed);
-        if generation == 0 {
-            new.metadata_mut().remove("generation");
-        } else {
-            new.metadata_mut().insert("generation", generation);
-        }
+        set_generation(new, old.generation() + i64::from(changed));
+    }
+}
+
+/// Sets the generation of an object whose spec has not changed.
+pub fn keep_generation(new: &mut Object, old: &Object) {
+    set_generation(new, old.generation());
+}
+
+fn set_generation(object: &mut Object, generation: i64) {
+    if generation == 0 {
+        object.metadata_mut().remove("generation");
+    } else {
+        object.metadata_mut().insert("generation", generation);
     }
 }
 

@@ -13,6 +13,7 @@ use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::selector::Selector;
 use keelson_meta::{ErrorList, Feature, FieldError, Object, Str, Value, value};
+use std::collections::BTreeSet;
 
 /// Deployments.
 pub(super) const fn deployment(base: Strategy) -> Strategy {
@@ -511,20 +512,19 @@ fn with_claims(spec: &Field<'_, '_>) -> Value {
     let Some(inner) = template.as_object_mut().filter(|_| !claims.is_empty()) else {
         return template;
     };
-    let name = |item: &Value, at: &[&str]| item.str_at(at).unwrap_or_default().to_owned();
-    let claimed: Vec<String> =
-        claims.iter().map(|claim| name(claim, &["metadata", "name"])).collect();
+    // Claim templates of equal names give one volume.
+    let mut claimed = BTreeSet::new();
+    let mut volumes = vec![];
+    for claim in claims {
+        let name = claim.str_at(&["metadata", "name"]).unwrap_or_default();
+        if claimed.insert(name) {
+            volumes.push(value!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+        }
+    }
     let inner = inner.object_at("spec");
-    let mut volumes: Vec<Value> = claimed
-        .iter()
-        .map(|name| {
-            value!({
-                "name": (name.as_str()), "persistentVolumeClaim": {"claimName": (name.as_str())}
-            })
-        })
-        .collect();
     let others = inner.get("volumes").and_then(Value::as_array).unwrap_or_default();
-    volumes.extend(others.iter().filter(|v| !claimed.contains(&name(v, &["name"]))).cloned());
+    let is_claimed = |v: &Value| claimed.contains(v.str_at(&["name"]).unwrap_or_default());
+    volumes.extend(others.iter().filter(|volume| !is_claimed(volume)).cloned());
     inner.insert("volumes", volumes);
     template
 }

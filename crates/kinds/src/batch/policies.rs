@@ -151,11 +151,11 @@ fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut ErrorList) 
         if indexes.text().len() > INDEXES_BYTES_MAX {
             errors.push(FieldError::too_long(&indexes.path, INDEXES_BYTES_MAX));
         }
-        match count_indexes(indexes.text(), completions) {
-            Ok(number) => total = Some(number),
-            Err(why) => {
-                indexes.invalid(errors, &format!("error parsing succeededIndexes: {why}"));
-            }
+        let counted = count_indexes(indexes.text(), completions);
+        // Indexes that cannot be read are none.
+        total = Some(counted.as_ref().copied().unwrap_or(0));
+        if let Err(why) = counted {
+            indexes.invalid(errors, &format!("error parsing succeededIndexes: {why}"));
         }
     }
     if !count.is_set() {

@@ -460,9 +460,14 @@ fn prepare(target: &Target, subresource: Subresource, new: &mut Object, old: &Ob
         Subresource::Status => strategy.prepare_status(new, old),
         Subresource::Other(_) | Subresource::Action(_) => {}
     }
-    // An action, such as binding a pod, is no change of its spec by a client: the generation stays.
-    if !matches!(subresource, Subresource::Action(_)) {
-        strategy.next_generation(target.working(), new, old);
+    match subresource {
+        Subresource::None | Subresource::Other(_) => {
+            strategy.next_generation(target.working(), new, old);
+        }
+        // Annotations are no reason for a new generation here.
+        Subresource::Status => strategy::keep_generation(new, old),
+        // An action, such as binding a pod, is no change of its spec by a client.
+        Subresource::Action(_) => {}
     }
     if subresource == Subresource::None {
         (strategy.drop_after_generation)(new, old);

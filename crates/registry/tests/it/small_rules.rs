@@ -140,6 +140,52 @@ async fn messages_format_structs_as_go_does() {
     session.check(PODS, body, 422, &causes).await;
 }
 
+/// Claim templates of equal names give pods one volume, in the place of the first.
+#[tokio::test]
+async fn claim_templates_of_a_stateful_set_may_have_equal_names() {
+    let session = Session::open().await;
+    let set = |names: &[&str], volumes: &str| {
+        let claims: Vec<String> = names
+            .iter()
+            .map(|name| {
+                format!(
+                    r#"{{"metadata":{{"name":"{name}"}},"spec":{{"accessModes":["ReadWriteOnce"],
+                        "resources":{{"requests":{{"storage":"1Gi"}}}}}}}}"#
+                )
+            })
+            .collect();
+        format!(
+            r#"{{"metadata":{{"name":"s"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},
+                "serviceName":"s","volumeClaimTemplates":[{}],"template":{{
+                "metadata":{{"labels":{{"a":"b"}}}},"spec":{{"volumes":[{volumes}],
+                "containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#,
+            claims.join(",")
+        )
+    };
+    let sets = "POST /apis/apps/v1/namespaces/n/statefulsets?dryRun=All";
+    let claimed = r#"{"name":"a","emptyDir":{}}"#;
+    session.check(sets, &set(&["a", "a"], claimed), 201, &[]).await;
+    let twice = r#"{"name":"x","emptyDir":{}},{"name":"x","emptyDir":{}}"#;
+    let causes = ["spec.template.spec.volumes[3].name: Duplicate value: \"x\""];
+    session.check(sets, &set(&["b", "a", "b"], twice), 422, &causes).await;
+}
+
+/// No indexes were read, so none of them can succeed.
+#[tokio::test]
+async fn a_success_policy_with_bad_indexes_has_no_index() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"j"},"spec":{"completionMode":"Indexed","completions":9,
+        "successPolicy":{"rules":[{"succeededIndexes":"0,x","succeededCount":1}]},
+        "template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}"#;
+    let causes = [
+        "spec.successPolicy.rules[0].succeededIndexes: Invalid value: \"0,x\": error parsing \
+         succeededIndexes: cannot convert string to integer for index: \"x\"",
+        "spec.successPolicy.rules[0].succeededCount: Invalid value: 1: must be less than or equal to 0 \
+         (the number of indexes in the specified succeededIndexes field)",
+    ];
+    session.check("POST /apis/batch/v1/namespaces/n/jobs?dryRun=All", body, 422, &causes).await;
+}
+
 #[tokio::test]
 async fn pods_ask_for_whole_pages_and_fit_projections() {
     let session = Session::open().await;

@@ -50,6 +50,23 @@ async fn the_status_of_a_disruption_budget_has_valid_conditions_and_counts() {
     .await;
 }
 
+/// They do by an update of the Deployment itself.
+#[tokio::test]
+async fn annotations_of_a_status_leave_the_generation_of_a_deployment() {
+    let session = Session::open().await;
+    let collection = "/apis/apps/v1/namespaces/n/deployments";
+    let body = r#"{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{
+        "metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
+    assert_eq!(session.send(&format!("POST {collection}"), body).await.0, 201);
+    for (place, value, generation) in [("d/status", "b", "1"), ("d", "c", "2")] {
+        let body = format!(r#"{{"metadata":{{"annotations":{{"a":"{value}"}}}}}}"#);
+        let request = format!("PATCH {collection}/{place}");
+        session.check_at(&request, &body, &["metadata", "generation"], generation).await;
+        let (_, stored) = session.send(&format!("GET {collection}/d"), "").await;
+        assert_eq!(stored.str_at(&["metadata", "annotations", "a"]), Some(value));
+    }
+}
+
 #[tokio::test]
 async fn the_status_of_a_policy_has_valid_conditions_and_complete_warnings() {
     let session = Session::open().await;
