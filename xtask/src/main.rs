@@ -20,7 +20,9 @@ mod tidy;
 mod transcripts;
 
 use anyhow::{Result, bail};
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 cargo xtask ci
@@ -93,7 +95,25 @@ fn main() -> Result<ExitCode> {
     if let Some(code) = package::compile(&args) {
         return Ok(code);
     }
+    let of_package = variables_of_package();
+    if !of_package.is_empty() {
+        let mut again = Command::new(std::env::current_exe()?);
+        for name in of_package {
+            again.env_remove(name);
+        }
+        return Err(again.args(args).exec().into());
+    }
     run(&args).map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns the names of the variables that `cargo run` sets for this package. With them, cargo
+/// builds crates again whose build scripts read them, ring for one, and all that depend on those.
+fn variables_of_package() -> Vec<OsString> {
+    let is_of_package = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    std::env::vars_os().map(|(name, _)| name).filter(is_of_package).collect()
 }
 
 fn run(args: &[String]) -> Result<()> {

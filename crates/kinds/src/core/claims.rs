@@ -1,9 +1,10 @@
 //! PersistentVolumeClaims and PersistentVolumes.
 
-use crate::check::{Field, child, default, default_empty};
+use crate::check::{Field, child, children, default, default_empty};
 use crate::core::claim_template::{VOLUME_MODES, access_modes, claim_spec, positive};
 use crate::core::pod::warnings::{
-    Warnings, claim_sizes, collect_warnings, deprecated_volume, node_label_expressions,
+    Warnings, claim_sizes, collect_warnings, deprecated_volume, label_in_place_of,
+    node_label_expressions,
 };
 use crate::core::pod::{differences, scheduling, volumes};
 use crate::equality::{self, go};
@@ -419,18 +420,34 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
     volume_mode(&spec, &stored, &mut errors);
     if !gates::is_on(Feature::MutablePVNodeAffinity)
         && let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null())
-        && !equality::equal_members(
-            go::VOLUME_SPEC,
-            "nodeAffinity",
-            spec.get("nodeAffinity"),
-            affinity,
-        )
+        && let given = spec.get("nodeAffinity")
+        && let affinity = with_new_labels(affinity, given)
+        && !equality::equal_members(go::VOLUME_SPEC, "nodeAffinity", given, &affinity)
     {
         // Upstream's path of this error lacks `spec`.
         let at = Field { value: spec.get("nodeAffinity"), path: Path::new("nodeAffinity") };
         at.invalid(&mut errors, &format!("{IMMUTABLE}, except for updating from beta label to GA"));
     }
     errors
+}
+
+/// Returns the stored affinity of a volume, where a key of `given` is the label that took the place
+/// of the stored one, with that key. As upstream, an empty key takes the place of any other label.
+fn with_new_labels(stored: &Value, given: &Value) -> Value {
+    let mut affinity = stored.clone();
+    let required = affinity.as_object_mut().and_then(|it| child(it, "required"));
+    let terms = required.into_iter().flat_map(|required| children(required, "nodeSelectorTerms"));
+    for (term, given) in terms.zip(given.array_at(&["required", "nodeSelectorTerms"])) {
+        let expressions = children(term, "matchExpressions");
+        for (expression, given) in expressions.zip(given.array_at(&["matchExpressions"])) {
+            let key = given.str_at(&["key"]).unwrap_or_default();
+            let before = expression.get("key").and_then(Value::as_str).unwrap_or_default();
+            if key == label_in_place_of(before).unwrap_or_default() {
+                expression.insert("key", key);
+            }
+        }
+    }
+    affinity
 }
 
 /// Validates the inline volume of a VolumeAttachment.

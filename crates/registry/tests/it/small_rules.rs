@@ -170,6 +170,42 @@ async fn claim_templates_of_a_stateful_set_may_have_equal_names() {
     session.check(sets, &set(&["b", "a", "b"], twice), 422, &causes).await;
 }
 
+/// The affinity of a volume may change from the first labels of nodes to those in their place.
+#[tokio::test]
+async fn labels_of_a_volume_are_brought_up_to_date() {
+    let session = Session::open().await;
+    let volume = |name: usize, labels: &[&str]| {
+        let expressions: Vec<String> = labels
+            .iter()
+            .map(|label| format!(r#"{{"key":"{label}","operator":"In","values":["v"]}}"#))
+            .collect();
+        let expressions = expressions.join(",");
+        format!(
+            r#"{{"metadata":{{"name":"v{name}"}},"spec":{{"accessModes":["ReadWriteOnce"],
+                "capacity":{{"storage":"5Gi"}},"local":{{"path":"/l"}},"nodeAffinity":{{"required":{{
+                "nodeSelectorTerms":[{{"matchExpressions":[{expressions}]}}]}}}}}}}}"#
+        )
+    };
+    let beta = ["failure-domain.beta.kubernetes.io/zone", "beta.kubernetes.io/os"];
+    let now = ["topology.kubernetes.io/zone", "kubernetes.io/os"];
+    let volumes = "/api/v1/persistentvolumes";
+    for (at, (before, after, code)) in [
+        (beta, now, 200),
+        (beta, [now[0], beta[1]], 200),
+        (beta, [now[1], now[0]], 422),
+        (now, beta, 422),
+        (["a", "b"], ["a", "c"], 422),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let created = session.send(&format!("POST {volumes}"), &volume(at, &before)).await.0;
+        let place = format!("PUT {volumes}/v{at}");
+        let updated = session.send(&place, &volume(at, &after)).await.0;
+        assert_eq!((created, updated), (201, code), "{before:?} {after:?}");
+    }
+}
+
 /// No indexes were read, so none of them can succeed.
 #[tokio::test]
 async fn a_success_policy_with_bad_indexes_has_no_index() {

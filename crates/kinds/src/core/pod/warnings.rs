@@ -193,28 +193,35 @@ fn of_template(spec: &Field<'_, '_>, metadata: Option<&Value>, warnings: &mut Wa
     affinity(&spec.field("affinity"), warnings);
 }
 
-/// Returns the replacement text of a deprecated node label.
-fn renamed_node_label(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
-        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
-        "failure-domain.beta.kubernetes.io/region" => {
-            "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"
-        }
-        "failure-domain.beta.kubernetes.io/zone" => {
-            "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"
-        }
-        "beta.kubernetes.io/instance-type" => {
-            "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"
-        }
-        _ => return None,
-    })
+/// Labels of nodes that others took the place of, since which version, and those.
+const RENAMED_LABELS: [(&str, &str, &str); 5] = [
+    ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
+    ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
+];
+
+fn renamed_node_label(key: &str) -> Option<(&'static str, &'static str)> {
+    let found = RENAMED_LABELS.iter().find(|(old, ..)| *old == key);
+    found.map(|(_, since, label)| (*since, *label))
+}
+
+/// Returns the label that took the place of a label of nodes.
+pub(crate) fn label_in_place_of(key: &str) -> Option<&'static str> {
+    renamed_node_label(key).map(|(_, label)| label)
+}
+
+/// Returns the warning of a label of nodes that another took the place of.
+fn renamed_label_warning(key: &str) -> Option<String> {
+    let (since, label) = renamed_node_label(key)?;
+    Some(format!("deprecated since {since}; use \"{label}\" instead"))
 }
 
 fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
     let selector = spec.field("nodeSelector");
     for (key, at) in selector.entries() {
-        if let Some(text) = renamed_node_label(key) {
+        if let Some(text) = renamed_label_warning(key) {
             warnings.push(&at.path, text);
         }
     }
@@ -229,7 +236,7 @@ fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
     }
     for constraint in spec.field("topologySpreadConstraints").items() {
         let key = constraint.field("topologyKey");
-        if let Some(text) = renamed_node_label(key.text()) {
+        if let Some(text) = renamed_label_warning(key.text()) {
             warnings.push(&key.path, format!("{} is {text}", key.text()));
         }
         null_selector(&constraint, warnings);
@@ -240,7 +247,7 @@ fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
 pub(crate) fn node_label_expressions(term: &Field<'_, '_>, warnings: &mut Warnings) {
     for expression in term.field("matchExpressions").items() {
         let key = expression.field("key");
-        if let Some(text) = renamed_node_label(key.text()) {
+        if let Some(text) = renamed_label_warning(key.text()) {
             warnings.push(&key.path, format!("{} is {text}", key.text()));
         }
     }
