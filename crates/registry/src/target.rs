@@ -1,7 +1,8 @@
 //! [`Target`]: the object or collection of a request. [`Answer`]: what a verb answers.
 
 use keelson_kinds::scale;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
+use keelson_meta::status::quote;
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value, names};
 use keelson_records::Entry;
 use keelson_resources::Kind;
 use keelson_resources::api_table::Source;
@@ -85,9 +86,20 @@ impl Target {
         self.kind.key(&self.namespace, &self.name)
     }
 
-    /// Returns 404 for the object.
+    /// Returns 404 for the object, or 400 if no object can have its name.
     pub fn not_found(&self) -> Failure {
-        Status::not_found(self.gvr(), &self.name)
+        self.check_name().err().unwrap_or_else(|| Status::not_found(self.gvr(), &self.name))
+    }
+
+    /// Refuses a name that no URL can contain (apiserver `registry.NamespaceKeyFunc`).
+    pub(crate) fn check_name(&self) -> Result<(), Failure> {
+        let faults = names::is_path_segment_name(&self.name);
+        if faults.is_empty() {
+            return Ok(());
+        }
+        let name = quote(&self.name);
+        let faults = faults.join(";");
+        Err(Status::bad_request(format!("Name parameter invalid: {name}: {faults}")))
     }
 
     /// Returns the same target with another namespace and name.

@@ -52,13 +52,11 @@ impl Route {
             return Route::Invalid;
         };
         let parts: SmallVec<[&str; 8]> = path.trim_matches('/').split('/').collect();
-        if parts.iter().any(|part| matches!(*part, "." | "..")) {
-            return Route::Invalid;
-        }
+        let dotted = parts.iter().filter(|part| is_dotted(part)).count();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
-            _ if has_ambiguous_escape(raw) => return Route::Invalid,
+            _ if dotted > 0 || has_ambiguous_escape(raw) => return Route::Invalid,
             _ => return Route::Path(path.to_string()),
         };
         let mut route = ResourceRoute {
@@ -76,12 +74,21 @@ impl Route {
             rest => rest,
         };
         route.parse_resource(rest);
+        // No object has such a name, as the answer says; nothing else of a URL may be dots.
+        if dotted > usize::from(is_dotted(&route.name)) {
+            return Route::Invalid;
+        }
         let is_proxy = SubresourceClass::of(&route.subresource) == Some(SubresourceClass::Proxy);
         if !is_proxy && has_ambiguous_escape(raw) {
             return Route::Invalid;
         }
         Route::Resource(route)
     }
+}
+
+/// Returns whether a part of a path leads elsewhere.
+fn is_dotted(part: &str) -> bool {
+    matches!(part, "." | "..")
 }
 
 impl ResourceRoute {
@@ -177,6 +184,7 @@ mod tests {
         check("//api/v1/pods", "|v1|-|pods||||misplaced");
         check("/apis//v1/pods", "|v1|-|pods||||misplaced");
         check("/api/v1/namespaces//pods", "|v1||pods|||");
+        check("/api/v1/namespaces/n/pods/%2e%2e", "|v1|n|pods|..||");
         check("/apis/apps/v1", "/apis/apps/v1");
         check("/healthz", "/healthz");
     }
@@ -187,8 +195,9 @@ mod tests {
             "/api/v1/namespaces/n/configmaps/proxy/%2f",
             "/proxy/a%2fb",
             "/api/v1/namespaces/a%2Fb/pods",
-            "/api/v1/pods/..",
+            "/api/v1/namespaces/../pods/..",
             "/api/v1/%2e%2e/x",
+            "/..",
             "/a%00",
         ] {
             check(path, "invalid");

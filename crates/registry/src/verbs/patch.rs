@@ -28,6 +28,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Failure> {
         target.assert_covered(permit, "patch", subresource.name());
+        target.check_name()?;
         let conversions = Conversions::default();
         let span = keelson_traces::current();
         let make = |live: Option<&Object>| {

@@ -152,6 +152,7 @@ impl Registry {
             });
         }
         let mut updated = updated?;
+        target.check_name()?;
         requested_version(&updated.object)?;
         // A write that creates ignores the client's resourceVersion.
         if !options.dry_run {

@@ -279,6 +279,27 @@ const BODIES: [Case; 33] = [
     ),
 ];
 
+/// Names that no URL can contain.
+const NAMES: [Case; 11] = [
+    ("GET", "N/pods/10%25", JSON, JSON, ""),
+    ("GET", "N/pods/..", JSON, JSON, ""),
+    ("GET", "N/pods/%2e/status", JSON, JSON, ""),
+    ("GET", "N/pods/10%25/log", JSON, JSON, ""),
+    ("GET", "W/10%25", JSON, JSON, ""),
+    ("DELETE", "N/pods/..", JSON, JSON, ""),
+    ("PUT", "N/pods/10%25", JSON, JSON, r#"{"metadata":{"name":"other"}}"#),
+    (
+        "PUT",
+        "/apis/coordination.k8s.io/v1/namespaces/corners/leases/..",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":".."}}"#,
+    ),
+    ("PATCH", "N/pods/10%25", MERGE, JSON, "{"),
+    ("PATCH", "N/configmaps/10%25?fieldManager=m", APPLY, JSON, "{"),
+    ("POST", "N/bindings", JSON, JSON, r#"{"metadata":{"name":"a/b%c"},"target":{"name":"n"}}"#),
+];
+
 /// Returns the outcome, the warnings and the members of an answer that are compared. A
 /// resourceVersion is compared with that of the answer before.
 fn shown(response: &Response, before: &mut String) -> String {
@@ -384,7 +405,8 @@ fn requests_at_the_corners_of_the_api_are_answered_as_by_kube_apiserver() {
     prepare(&api);
     let mut lines = vec![];
     let mut before = String::new();
-    for (method, path, media, accept, body) in LISTS.into_iter().chain(DELETIONS).chain(BODIES) {
+    let all = LISTS.into_iter().chain(DELETIONS).chain(BODIES).chain(NAMES);
+    for (method, path, media, accept, body) in all {
         let place = match (path.strip_prefix('N'), path.strip_prefix('W')) {
             (Some(rest), _) => format!("{NAMESPACE}{rest}"),
             (_, Some(rest)) => format!("{}{rest}", widgets()),

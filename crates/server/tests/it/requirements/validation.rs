@@ -171,13 +171,8 @@ fn names_never_have_a_meaning_in_paths() {
         invalid(&client.post(ROLES, &json!({"metadata": {"name": name}})), &["metadata.name"]);
     }
     made(&client, ROLES, &json!({"metadata": {"name": "system:Free_name"}}));
-    for path in [
-        format!("{MAPS}/.."),
-        format!("{MAPS}/%2e%2e"),
-        format!("{MAPS}/a%2Fb"),
-        format!("{MAPS}/../pods"),
-    ] {
-        assert_eq!(client.get(&path).status, 404, "{path}");
+    for (name, code) in [("..", 400), ("%2e%2e", 400), ("a%2Fb", 404), ("../pods", 404)] {
+        assert_eq!(client.get(&format!("{MAPS}/{name}")).status, code, "{name}");
     }
     for name in ["Upper", "a.b", "a_b"] {
         invalid(
