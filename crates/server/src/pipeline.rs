@@ -33,7 +33,7 @@ use crate::resolve::{self, ResolvedRoute};
 use crate::resource;
 use crate::respond::{self, Reply};
 use crate::response_body::ResponseBody;
-use crate::route::{ResourceRoute, Route};
+use crate::route::{ResourceRoute, Route, is_dotted};
 use crate::traced::{self, Seen};
 use crate::upgrade::{Upgrade, UpgradedConnection};
 use crate::websocket;
@@ -521,6 +521,11 @@ impl<'a> Permitted<'a> {
             },
             Route::Resource(route) => {
                 match app.registry.remote_version(&route.group, &route.version) {
+                    // The server behind this one might take the name as a way to another path
+                    // than the one that is permitted.
+                    Some(_) if is_dotted(&route.name) => {
+                        return Err(Status::no_such_path().into());
+                    }
                     Some(remote) => Place::Remote(remote),
                     None => local(app, info, route)?,
                 }

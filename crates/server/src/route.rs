@@ -87,7 +87,7 @@ impl Route {
 }
 
 /// Returns whether a part of a path leads elsewhere.
-fn is_dotted(part: &str) -> bool {
+pub(crate) fn is_dotted(part: &str) -> bool {
     matches!(part, "." | "..")
 }
 

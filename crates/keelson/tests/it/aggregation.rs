@@ -104,6 +104,10 @@ fn requests_reach_the_server_behind() {
         "metadata": {"name": "a"}, "spec": {"size": 1}}),
     );
     assert_eq!((made.status, &made.body["spec"]["size"]), (201, &json!(1)));
+    // A server that takes dots for a way would answer for another path than the permitted one.
+    let name = format!("{THINGS}/..");
+    let direct = world.far.get(&name).expect("an answer").code;
+    assert_eq!((direct, client.get(&name).status), (400, 404));
     let mut watch = client.open_watch(&format!("{THINGS}?watch=true"));
     assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "a".to_owned())]);
     let patched = client.call(
