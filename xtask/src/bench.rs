@@ -2,6 +2,7 @@
 //! empty servers, and write the pages in docs/perf.
 
 use crate::commands;
+use crate::package;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::net::TcpListener;
@@ -154,15 +155,13 @@ struct Programs {
 }
 
 fn build() -> Result<Programs> {
-    // One after the other: together the server would be built with features that only the load
-    // generator selects, and with symbols that the order of its functions does not name.
-    for package in ["keelson", "keelson-bench"] {
-        let args = ["build", "--profile", "dist", "-p", package];
-        commands::run(Command::new("cargo").args(args))?;
-    }
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    let programs = Path::new(&target).join("dist");
-    Ok(Programs { server: programs.join("keelson"), bench: programs.join("keelson-bench") })
+    // First the program alone, as for packages: together with the load generator it would be built
+    // with features that only that selects, and with symbols that the order of its functions does
+    // not name.
+    let server = package::build()?;
+    let args = ["build", "--profile", "dist", "-p", "keelson-bench"];
+    commands::run(Command::new("cargo").args(args))?;
+    Ok(Programs { bench: server.with_file_name("keelson-bench"), server })
 }
 
 /// Returns the command `keelson-bench run`, which starts the server and notes commit and date in

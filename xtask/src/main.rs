@@ -45,7 +45,7 @@ cargo xtask peers [NAME ...]
     kube-scheduler, kubectl, sample-apiserver, etcd and Helm 4, from the Go modules in tests/go. Needs Go 1.26;
     takes five to fifteen minutes the first time. helm3, etcdctl and etcdutl are built if they are named.
 cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig FILE --pid PID]
-    Runs about thirty attacks against a server on this host, for about a minute, while an administrator
+    Runs about sixty attacks against a server on this host, for about a minute, while an administrator
     sends a request every 20 ms. Fails when a response takes 250 ms (in the place of etcd 300; of the
     program of a package 100), memory exceeds 300 MB, or data is lost. Known faults fail only with --strict.
 cargo xtask explorer [--images]

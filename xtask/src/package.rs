@@ -131,7 +131,7 @@ impl Request {
 }
 
 /// Builds the program that packages contain.
-fn build() -> Result<PathBuf> {
+pub fn build() -> Result<PathBuf> {
     writeln!(std::io::stdout(), "building the profile dist")?;
     commands::run(Command::new("cargo").args(["build", "--profile", "dist", "-p", PROGRAM]))?;
     Ok(target_folder().join("dist").join(PROGRAM))

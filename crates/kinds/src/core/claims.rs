@@ -3,8 +3,8 @@
 use crate::check::{Field, child, children, default, default_empty};
 use crate::core::claim_template::{VOLUME_MODES, access_modes, claim_spec, positive};
 use crate::core::pod::warnings::{
-    Warnings, claim_sizes, collect_warnings, deprecated_volume, label_in_place_of,
-    node_label_expressions,
+    Warnings, claim_sizes, collect_warnings, deprecated_volume, node_label_expressions,
+    renamed_node_label,
 };
 use crate::core::pod::{differences, scheduling, volumes};
 use crate::equality::{self, go};
@@ -442,7 +442,7 @@ fn with_new_labels(stored: &Value, given: &Value) -> Value {
         for (expression, given) in expressions.zip(given.array_at(&["matchExpressions"])) {
             let key = given.str_at(&["key"]).unwrap_or_default();
             let before = expression.get("key").and_then(Value::as_str).unwrap_or_default();
-            if key == label_in_place_of(before).unwrap_or_default() {
+            if key == renamed_node_label(before).map_or("", |(_, label)| label) {
                 expression.insert("key", key);
             }
         }

@@ -50,7 +50,7 @@ async fn the_status_of_a_disruption_budget_has_valid_conditions_and_counts() {
     .await;
 }
 
-/// They do by an update of the Deployment itself.
+/// Only an update of the Deployment itself gives it a new generation for its annotations.
 #[tokio::test]
 async fn annotations_of_a_status_leave_the_generation_of_a_deployment() {
     let session = Session::open().await;

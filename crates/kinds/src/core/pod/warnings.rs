@@ -202,14 +202,10 @@ const RENAMED_LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
 ];
 
-fn renamed_node_label(key: &str) -> Option<(&'static str, &'static str)> {
+/// Returns since when another label is in the place of a label of nodes, and that one.
+pub(crate) fn renamed_node_label(key: &str) -> Option<(&'static str, &'static str)> {
     let found = RENAMED_LABELS.iter().find(|(old, ..)| *old == key);
     found.map(|(_, since, label)| (*since, *label))
-}
-
-/// Returns the label that took the place of a label of nodes.
-pub(crate) fn label_in_place_of(key: &str) -> Option<&'static str> {
-    renamed_node_label(key).map(|(_, label)| label)
 }
 
 /// Returns the warning of a label of nodes that another took the place of.
