@@ -217,6 +217,8 @@ fn one(api: &Recorded, object: (&str, &Value), request: (&str, &str, &str, &str)
     let (path, body) = object;
     let (collection, _) = path.rsplit_once('/').expect("a path of an object");
     api.prepare("POST", collection, body);
+    // Lists of any version may lag behind the create. This read waits for it.
+    api.send("GET", path, JSON, "");
     let (method, target, media, sent) = request;
     let response = api.send(method, target, media, sent);
     let left = api.send("GET", path, JSON, "");
