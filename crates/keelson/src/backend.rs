@@ -11,7 +11,7 @@ use keelson_encryption::Encryption;
 use keelson_registry::StoreSource;
 use keelson_resources::EtcdCodec;
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
-use keelson_store_etcd::EtcdStore;
+use keelson_store_etcd::{Calls, EtcdStore};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,6 +42,17 @@ impl OtherBackend {
     /// Returns the store and its prefixes for the registry.
     pub fn source(&self) -> StoreSource {
         StoreSource { store: self.store.clone(), prefixes: self.prefixes.clone() }
+    }
+}
+
+impl Backend {
+    /// Returns the calls to each etcd cluster.
+    pub fn etcd_calls(&self) -> Vec<Arc<Calls>> {
+        let main = match &self.engine {
+            Engine::Etcd(store) => Some(store.calls()),
+            Engine::Embedded(_) | Engine::Given => None,
+        };
+        main.into_iter().chain(self.others.iter().map(|other| other.stored.calls())).collect()
     }
 }
 

@@ -36,6 +36,7 @@ use keelson_server::{
     App, ExtraPath, FairnessSource, Health, KubeletAccess, Limits, Listening, Tls,
 };
 use keelson_store::Lease;
+use keelson_store_etcd::Calls;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,6 +73,8 @@ struct Recorders {
 struct Extras {
     paths: Vec<ExtraPath>,
     encryption: Arc<EncryptionMetrics>,
+    /// The calls to each etcd cluster.
+    etcd_calls: Vec<Arc<Calls>>,
 }
 
 /// What runs beside the requests.
@@ -221,7 +224,7 @@ impl Builder {
         let counted = backend.encrypted.as_ref();
         let encryption =
             counted.map_or_else(Arc::default, |(encryption, _)| encryption.metrics().clone());
-        Extras { paths, encryption }
+        Extras { paths, encryption, etcd_calls: backend.etcd_calls() }
     }
 
     /// Starts to record requests: as audit events, and as spans.
@@ -430,7 +433,7 @@ impl Builder {
             let tokens = BootstrapTokens::new(registry.objects_reader());
             authenticator = authenticator.with_bootstrap_tokens(tokens);
         }
-        let Extras { paths, encryption } = background.extras;
+        let Extras { paths, encryption, etcd_calls } = background.extras;
         let app = Arc::new(App {
             flags: self.flags,
             kubelets: far_side.kubelets,
@@ -442,7 +445,10 @@ impl Builder {
             tracer: background.recorders.traces.map(|export| export.tracer().clone()),
             metrics_selection: self.recording.metrics,
             extra_paths: paths,
-            extra_metrics: Box::new(move |out| encryption.write(out)),
+            extra_metrics: Box::new(move |out| {
+                encryption.write(out);
+                Calls::write(&etcd_calls, out);
+            }),
             health: background.health,
             ..App::new(registry, authenticator, far_side.egress, background.shutdown)
                 .with_limits(self.serving.limits)

@@ -24,6 +24,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
+use crate::calls::{Calls, Responses};
 use crate::options::{DialedStream, Dialer, EtcdTls, OpenError};
 
 /// Time limit of a call, including retries.
@@ -56,6 +57,7 @@ pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     members: Arc<[Member]>,
+    pub(crate) calls: Arc<Calls>,
     /// Number of the current member. Any value is valid: it is taken modulo the count of members.
     current: Arc<AtomicUsize>,
     began: Instant,
@@ -69,6 +71,12 @@ struct Member {
     left: AtomicU64,
     /// How often it has not answered.
     silences: watch::Sender<u64>,
+}
+
+/// Calls one member.
+pub(crate) struct Caller {
+    grpc: Grpc<Channel>,
+    calls: Arc<Calls>,
 }
 
 /// Why a member is left.
@@ -98,14 +106,16 @@ impl Client {
         }
         // Any member, so that several servers do not depend on the same one.
         let any = RandomState::new().build_hasher().finish() as usize % members.len();
-        Ok(Self { members, current: Arc::new(AtomicUsize::new(any)), began: Instant::now() })
+        let current = Arc::new(AtomicUsize::new(any));
+        Ok(Self { members, calls: Arc::default(), current, began: Instant::now() })
     }
 
     /// Returns the current member, and its number for [`Client::leave`].
-    pub(crate) fn member(&self) -> (usize, Grpc<Channel>) {
+    pub(crate) fn member(&self) -> (usize, Caller) {
         let number = self.current.load(Ordering::Relaxed);
         let channel = self.members[number % self.members.len()].channel.clone();
-        (number, Grpc::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX))
+        let grpc = Grpc::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX);
+        (number, Caller { grpc, calls: self.calls.clone() })
     }
 
     /// Returns how often a member has not answered, which may change.
@@ -162,7 +172,7 @@ impl Client {
         let deadline = Instant::now() + CALL_TIME_MAX;
         for attempt in 1_usize.. {
             let (number, mut member) = self.member();
-            let response = timeout_at(deadline, unary(&mut member, path, request.clone())).await;
+            let response = timeout_at(deadline, member.unary(path, request.clone())).await;
             let Ok(response) = response else {
                 self.leave(number, Left::Silent);
                 break;
@@ -198,7 +208,7 @@ impl Client {
         for _ in 0..self.members.len() {
             let (number, mut member) = self.member();
             let deadline = Instant::now() + CALL_TIME_MAX;
-            match timeout_at(deadline, unary(&mut member, path, request.clone())).await {
+            match timeout_at(deadline, member.unary(path, request.clone())).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(error)) => {
                     last = error;
@@ -218,60 +228,89 @@ impl Client {
 const TRACE_SCOPE: &str =
     "go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc";
 
-/// Makes one call to one member.
-pub(crate) async fn unary<Q, A>(
-    member: &mut Grpc<Channel>,
-    path: &'static str,
-    request: Q,
-) -> Result<A, Status>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
-    ready(member).await?;
-    let codec = ProstCodec::<Q, A>::default();
-    let span = keelson_traces::start_client("etcd", TRACE_SCOPE);
-    let mut request = Request::new(request);
-    if span.context().is_some() {
-        let method = path.trim_start_matches('/');
-        span.rename(method);
-        span.set("rpc.method", method);
-        span.set("rpc.system.name", "grpc");
-        let mut headers = std::mem::take(request.metadata_mut()).into_headers();
-        keelson_traces::propagate(&span, &mut headers);
-        *request.metadata_mut() = MetadataMap::from_headers(headers);
+impl Caller {
+    /// Makes a call with one request and one response.
+    pub(crate) async fn unary<Q, A>(&mut self, path: &'static str, request: Q) -> Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut call = self.calls.unary(path);
+        let response = self.traced(path, request).await;
+        call.answered(&response);
+        response
     }
-    let response = member.unary(request, PathAndQuery::from_static(path), codec).await;
-    match &response {
-        Ok(_) => span.set("rpc.response.status_code", "OK"),
-        Err(error) => {
-            span.set("rpc.response.status_code", format!("{:?}", error.code()));
-            span.fail();
+
+    async fn traced<Q, A>(&mut self, path: &'static str, request: Q) -> Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        self.ready().await?;
+        let codec = ProstCodec::<Q, A>::default();
+        let span = keelson_traces::start_client("etcd", TRACE_SCOPE);
+        let mut request = Request::new(request);
+        if span.context().is_some() {
+            let method = path.trim_start_matches('/');
+            span.rename(method);
+            span.set("rpc.method", method);
+            span.set("rpc.system.name", "grpc");
+            let mut headers = std::mem::take(request.metadata_mut()).into_headers();
+            keelson_traces::propagate(&span, &mut headers);
+            *request.metadata_mut() = MetadataMap::from_headers(headers);
+        }
+        let response = self.grpc.unary(request, PathAndQuery::from_static(path), codec).await;
+        match &response {
+            Ok(_) => span.set("rpc.response.status_code", "OK"),
+            Err(error) => {
+                span.set("rpc.response.status_code", format!("{:?}", error.code()));
+                span.fail();
+            }
+        }
+        Ok(response?.into_inner())
+    }
+
+    /// Opens a bidirectional stream, which ends if the member loses its leader.
+    pub(crate) async fn stream<Q, A>(
+        &mut self,
+        path: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+    ) -> Result<Responses<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut call = self.calls.stream(path);
+        let opened = self.opened(path, call.sending(requests)).await;
+        match opened {
+            Ok(responses) => Ok(Responses::new(responses, call)),
+            Err(error) => {
+                call.answered::<()>(&Err(error.clone()));
+                Err(error)
+            }
         }
     }
-    Ok(response?.into_inner())
-}
 
-/// Opens a bidirectional stream, which ends if the member loses its leader.
-pub(crate) async fn stream<Q, A>(
-    member: &mut Grpc<Channel>,
-    path: &'static str,
-    requests: impl Stream<Item = Q> + Send + 'static,
-) -> Result<Streaming<A>, Status>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
-    ready(member).await?;
-    let mut request = Request::new(requests);
-    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-    let codec = ProstCodec::<Q, A>::default();
-    let response = member.streaming(request, PathAndQuery::from_static(path), codec).await?;
-    Ok(response.into_inner())
-}
+    async fn opened<Q, A>(
+        &mut self,
+        path: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+    ) -> Result<Streaming<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        self.ready().await?;
+        let mut request = Request::new(requests);
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        let codec = ProstCodec::<Q, A>::default();
+        let path = PathAndQuery::from_static(path);
+        Ok(self.grpc.streaming(request, path, codec).await?.into_inner())
+    }
 
-async fn ready(member: &mut Grpc<Channel>) -> Result<(), Status> {
-    member.ready().await.map_err(|error| Status::from_error(Box::new(error)))
+    async fn ready(&mut self) -> Result<(), Status> {
+        self.grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))
+    }
 }
 
 /// Returns whether the call failed before anything was sent, because no connection could be made.

@@ -11,6 +11,7 @@
 //! - A key with a lease is attached to an etcd lease, so that etcd deletes it.
 //! - Only keys under one prefix are read or written, and [`COMPACT_KEY`].
 
+mod calls;
 mod client;
 mod compactor;
 mod keys;
@@ -24,6 +25,7 @@ mod store;
 pub mod testing;
 mod watch;
 
+pub use calls::Calls;
 pub use compactor::Compactor;
 pub use options::{ByteStream, DialedStream, Dialer, Dialing, EtcdOptions, EtcdTls, OpenError};
 pub use shared::COMPACT_KEY;

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
+use crate::calls::Calls;
 use crate::client::{COMPACT, Client, RANGE, STATUS, TXN, is_certificate_error};
 use crate::latest::Latest;
 use crate::options::{EtcdOptions, OpenError};
@@ -71,6 +72,11 @@ impl EtcdStore {
         let latest = Arc::default();
         let runtime = Handle::current();
         Ok(Arc::new(Self { shared: Arc::new(shared), latest, runtime }))
+    }
+
+    /// Returns the metrics of the calls to etcd.
+    pub fn calls(&self) -> Arc<Calls> {
+        self.shared.client.calls.clone()
     }
 
     /// Records that the history before `floor` was compacted.

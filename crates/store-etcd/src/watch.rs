@@ -21,11 +21,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tonic::client::Grpc;
-use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
-use crate::client::{Left, PUT, STATUS, WATCH, error_line, stream, unary};
+use crate::calls::Responses;
+use crate::client::{Caller, Left, PUT, STATUS, WATCH, error_line};
 use crate::keys::Keys;
 use crate::proto::{
     self, HeaderResponse, PutRequest, StatusRequest, StatusResponse, WatchCreateRequest,
@@ -147,11 +146,7 @@ impl WatchTask {
 
     /// Opens a stream and delivers its events until it ends, or its member does not answer another
     /// call.
-    async fn run_stream(
-        &mut self,
-        member: Grpc<Channel>,
-        silences: watch::Receiver<u64>,
-    ) -> StreamEnd {
+    async fn run_stream(&mut self, member: Caller, silences: watch::Receiver<u64>) -> StreamEnd {
         let opening = tokio::time::timeout(OPEN_TIME_MAX, self.open(member));
         let opened = opening.await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
         let (responses, progress) = match opened {
@@ -205,9 +200,9 @@ impl WatchTask {
 
     async fn open(
         &self,
-        mut member: Grpc<Channel>,
-    ) -> Result<(Streaming<WatchResponse>, Progress), Status> {
-        let status: StatusResponse = unary(&mut member, STATUS, StatusRequest {}).await?;
+        mut member: Caller,
+    ) -> Result<(Responses<WatchResponse>, Progress), Status> {
+        let status: StatusResponse = member.unary(STATUS, StatusRequest {}).await?;
         let (key, range_end) = self.shared.keys.full_range();
         let start_revision = number(self.through.next());
         let create = WatchCreateRequest {
@@ -222,7 +217,7 @@ impl WatchTask {
         // Cannot fail: the queue is empty.
         let _ = requests.try_send(WatchRequestUnion::Create(create).into());
         let queued = unfold(queue, async |mut queue| queue.recv().await.map(|item| (item, queue)));
-        let responses = stream(&mut member, WATCH, Box::pin(queued)).await?;
+        let responses = member.stream(WATCH, Box::pin(queued)).await?;
         let is_exact = has_exact_progress(&status.version);
         Ok((responses, Progress { requests, is_exact, written: Revision(0), requested_at: None }))
     }

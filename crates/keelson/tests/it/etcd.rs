@@ -92,6 +92,49 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
     other.stop();
 }
 
+/// The metrics of calls to etcd have the types and labels of kube-apiserver's.
+#[test]
+fn calls_to_etcd_are_counted() {
+    let Some((_runtime, process)) = etcd() else { return };
+    let server = serve(&process);
+    let client = server.client();
+    let count = |metric: &str, labels: &str| {
+        let text = crate::metrics::text(&client);
+        let series = format!("grpc_client_{metric}_total{{{labels}}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)?.parse::<u64>().ok())
+    };
+    let of = |method: &str, service: &str, kind: &str| {
+        format!(
+            "grpc_method=\"{method}\",grpc_service=\"etcdserverpb.{service}\",grpc_type=\"{kind}\""
+        )
+    };
+    let puts = of("Txn", "KV", "unary");
+    let handled = format!("grpc_code=\"OK\",{puts}");
+    let numbers = || {
+        let messages = ["started", "msg_sent", "msg_received"].map(|metric| count(metric, &puts));
+        let [started, sent, received] = messages.map(Option::unwrap_or_default);
+        [started, sent, received, count("handled", &handled).unwrap_or_default()]
+    };
+    let before = numbers();
+    for n in 0..20 {
+        assert_eq!(client.post(MAPS, &map(&format!("counted-{n}"))).status, 201);
+    }
+    // The control loops write too.
+    for (before, after) in before.into_iter().zip(numbers()) {
+        assert!(after >= before + 20, "{before} {after}");
+    }
+    let watch = of("Watch", "Watch", "bidi_stream");
+    assert!(count("started", &watch) >= Some(1));
+    assert!(count("msg_sent", &watch) >= Some(1));
+    assert!(count("msg_received", &watch) >= Some(20));
+    assert_eq!(count("handled", &format!("grpc_code=\"OK\",{watch}")), None, "it goes on");
+    let text = crate::metrics::text(&client);
+    for name in ["handled", "msg_received", "msg_sent", "started"] {
+        crate::metrics::check_fact(&text, &format!("grpc_client_{name}_total"));
+    }
+    server.stop();
+}
+
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
 fn service(name: &str, port: Option<u16>) -> Value {

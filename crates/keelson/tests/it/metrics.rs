@@ -64,7 +64,8 @@ fn send(client: &Client, line: &str) {
     client.call(method, path, media_type, body.as_ref());
 }
 
-fn text(client: &Client) -> String {
+/// Returns the text of `/metrics`.
+pub fn text(client: &Client) -> String {
     text_of(client, "/metrics")
 }
 
@@ -185,6 +186,12 @@ fn check_facts(metrics: &str, slis: &str) {
     for name in absent {
         assert!(known.contains_key(name), "{name} in {ABSENT_FILE} is no metric of kube-apiserver");
     }
+}
+
+/// Compares the type and labels of one metric with those of kube-apiserver.
+pub fn check_fact(metrics: &str, name: &str) {
+    let recorded = FACTS.lines().find(|line| line.split(' ').next() == Some(name));
+    assert_eq!(facts_of(metrics, "").get(name).map(String::as_str), recorded);
 }
 
 const ABSENT_FILE: &str = "files/metrics_absent.txt";
