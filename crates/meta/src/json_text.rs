@@ -42,18 +42,28 @@ pub fn compact(text: &str) -> Cow<'_, str> {
 
 /// Returns the number of objects in a JSON text.
 pub fn count_objects(text: &str) -> usize {
-    let mut maps = 0;
+    count_outside_strings(text.as_bytes(), |byte| byte == b'{')
+}
+
+/// Returns a number that the values of a JSON text do not exceed: an opening bracket or a comma
+/// precedes each but the outermost.
+pub fn values_bound(text: &[u8]) -> usize {
+    1 + count_outside_strings(text, |byte| matches!(byte, b'{' | b'[' | b','))
+}
+
+fn count_outside_strings(text: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
+    let mut count = 0;
     let mut in_string = false;
-    let mut bytes = text.bytes();
+    let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
         match byte {
             b'\\' => drop(bytes.next()),
             b'"' => in_string = !in_string,
-            b'{' if !in_string => maps += 1,
+            byte if !in_string && is_counted(*byte) => count += 1,
             _ => {}
         }
     }
-    maps
+    count
 }
 
 #[cfg(test)]
@@ -76,7 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn braces_in_strings_are_not_counted() {
+    fn braces_and_commas_in_strings_are_not_counted() {
         assert_eq!(count_objects(r#"{"a":[{},{"{":"\"{"}],"b":"{"}"#), 3);
+        assert_eq!(values_bound(br#"{"a":[{},{",":"\","}],"b":"[","c":[1,2]}"#), 10);
+        assert_eq!(values_bound(b"1"), 1);
     }
 }

@@ -205,7 +205,9 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     let value = || serde_json::from_slice::<Value>(&argument).unwrap_or_default();
     let review = match word {
         "convert" | "hold" => converted(review, &value()),
-        "long-message" | "field" | "maps" => return (200, JSON, much(word, &argument, review)),
+        "long-message" | "field" | "maps" | "values" => {
+            return (200, JSON, much(word, &argument, review));
+        }
         "allow" => respond(json!({})),
         "deny" => respond(json!({"allowed": false})),
         "refuse" => respond(json!({"allowed": false, "status": value()})),
@@ -254,19 +256,22 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     (200, JSON, review.to_string().into_bytes())
 }
 
-/// Responds to a `ConversionReview` with much: a long message of a failure, as many maps as fit, or
-/// objects with an additional field of the text in `argument`.
+/// Responds to a `ConversionReview` with much: a long message of a failure, more maps than an
+/// object may hold, more values than a response may hold, or objects with an additional field of
+/// the text in `argument`.
 fn much(word: &str, argument: &[u8], review: &Value) -> Vec<u8> {
     if word == "long-message" {
         let result = json!({"status": "Failure", "message": "e".repeat(MUCH)});
         return converted(review, &json!({"response": {"result": result}})).to_string().into();
     }
     let changed = converted(review, &json!({"object": {"odd": "ODD"}})).to_string();
+    let list = |item: &str, count: usize| {
+        let items = format!("[{}]", vec![item; count].join(","));
+        changed.replacen("\"ODD\"", &items, 1).into()
+    };
     match word {
-        "maps" => {
-            let maps = format!("[{}]", vec!["{}"; MUCH / 3].join(","));
-            changed.replacen("\"ODD\"", &maps, 1).into()
-        }
+        "maps" => list("{}", 75_000),
+        "values" => list("0", 1_000_000),
         _ => changed.replace("\"ODD\"", &String::from_utf8_lossy(argument)).into(),
     }
 }

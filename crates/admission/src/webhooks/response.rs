@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_auth::off_worker;
 use keelson_meta::status::{Cause, Details, quote, server_error_text};
-use keelson_meta::{Failure, GroupVersion, Map, Reason, Status, Str, Value};
+use keelson_meta::{Failure, GroupVersion, Map, Reason, Status, Str, Value, json_text};
 use keelson_schema::decode::{Format, read_value, read_value_and_overflow};
 use std::sync::{Mutex, PoisonError};
 
@@ -17,6 +17,10 @@ const ERROR_TEXT_BYTES_MAX: usize = 2048;
 const MESSAGE_BYTES_MAX: usize = 32 << 10;
 /// Smallest response that is evaluated alone: its values may take many times its length.
 const ALONE_BYTES_MIN: usize = 1 << 20;
+/// Maximum values in a response. One takes 40 bytes, up to 300 if it is in a map of its own, and as
+/// little as two of the text. Even a long response of nothing but managed fields, whose values are
+/// short, stays below.
+const VALUES_MAX: usize = 1_000_000;
 const GROUP: &str = "admission.k8s.io";
 /// Kinds of the version `v1` that every scheme has, whatever its groups.
 pub(crate) const META_KINDS: [&str; 5] =
@@ -129,11 +133,30 @@ pub(super) fn not_an_object(value: &Value) -> String {
 
 /// Parses JSON if the text begins with `{`, otherwise YAML.
 fn read_any(bytes: &[u8]) -> Result<(Value, Option<String>), String> {
-    if bytes.trim_ascii_start().starts_with(b"{") {
+    let is_json = bytes.trim_ascii_start().starts_with(b"{");
+    check_values(bytes, is_json)?;
+    if is_json {
         return read_value_and_overflow(bytes, Format::Json);
     }
     read_value_and_overflow(bytes, Format::Yaml)
         .map_err(|why| format!("error converting YAML to JSON: {why}"))
+}
+
+/// Refuses a text with more than [`VALUES_MAX`] values before it is parsed. Those of YAML may have
+/// lines of their own.
+fn check_values(text: &[u8], is_json: bool) -> Result<(), String> {
+    if text.len() <= VALUES_MAX {
+        return Ok(());
+    }
+    let may_begin = |byte: &&u8| matches!(byte, b'\n' | b'\r' | b'{' | b'[' | b',');
+    let bound = match is_json {
+        true => json_text::values_bound(text),
+        false => text.iter().filter(may_begin).count(),
+    };
+    match bound <= VALUES_MAX {
+        true => Ok(()),
+        false => Err(format!("the response may hold at most {VALUES_MAX} values")),
+    }
 }
 
 fn response_type(version: Version) -> &'static str {
@@ -372,7 +395,8 @@ pub(super) fn group_version_text(api_version: &str) -> String {
 /// Returns client-go's text for an error response: the message of a `Status`, or a text for the
 /// code.
 pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8]) -> String {
-    let plain = read_value(body, Format::Json).unwrap_or_default();
+    let plain = check_values(body, true).and_then(|()| read_value(body, Format::Json));
+    let plain = plain.unwrap_or_default();
     let is = |name: &str, want: &str| plain.str_at(&[name]) == Some(want);
     if is("kind", "Status") && is("apiVersion", "v1") && is("status", "Failure") {
         return bounded(plain.str_at(&["message"]).unwrap_or_default().to_owned());

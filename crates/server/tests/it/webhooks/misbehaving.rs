@@ -68,6 +68,7 @@ fn what_a_conversion_webhook_sends_is_bounded() {
     check_fails("endless", "http: response body is larger than 8388608 bytes");
     check_fails("long-message", "failed: eeeeee");
     check_fails("maps", "an object may hold at most 75000 maps");
+    check_fails("values", "the response may hold at most 1000000 values");
 }
 
 #[test]
