@@ -96,6 +96,12 @@ pub fn apply(
         let id = object_id(config, &kind);
         ApplyError::Internal(format!("failed to create typed patch object ({id}): {errors}"))
     })?;
+    if scope.schema.types.is_custom_resource() {
+        typed::validate_types(scope.schema, &live.root).map_err(|errors| {
+            let id = object_id(config, &kind);
+            ApplyError::Internal(format!("failed to create typed live object ({id}): {errors}"))
+        })?;
+    }
     let mut managers = managers_of(scope, request, live)?;
     reconcile_all(scope, &mut managers, live);
     let merged = typed::merge(scope.schema, &live.root, config_root)

@@ -268,12 +268,12 @@ fn null_owns_a_field_and_clears_it() {
     server.apply("m1", r#"{"spec":{"paused":null,"replicas":null,"strategy":null}}"#).unwrap();
     expect![[r#"m1 Apply 00:02 {"f:spec":{"f:paused":{},"f:replicas":{},"f:strategy":{}}}"#]]
         .assert_eq(&server.owners());
-    expect![[r#"{"strategy":{}}"#]].assert_eq(&server.at(&["spec"]));
+    expect!["{}"].assert_eq(&server.at(&["spec"]));
 }
 
 /// As recorded of a kube-apiserver 1.36.
 #[test]
-fn an_applied_map_stays_when_its_members_are_dropped() {
+fn an_applied_map_of_which_nothing_is_left_becomes_null() {
     let check = |first: &str, second: &str, left: Expect| {
         let mut server = Server::new(deployment());
         server.apply("m1", &format!(r#"{{"spec":{first}}}"#)).unwrap();
@@ -281,16 +281,12 @@ fn an_applied_map_stays_when_its_members_are_dropped() {
         left.assert_eq(&server.at(&["spec"]));
     };
     let strategy = r#"{"strategy":{"type":"x"},"replicas":1}"#;
-    check(
-        strategy,
-        r#"{"strategy":{},"replicas":1}"#,
-        expect![[r#"{"replicas":1,"strategy":{}}"#]],
-    );
-    check(strategy, r#"{"strategy":{}}"#, expect![[r#"{"strategy":{}}"#]]);
-    check(strategy, "{}", expect!["{}"]);
+    check(strategy, r#"{"strategy":{},"replicas":1}"#, expect![[r#"{"replicas":1}"#]]);
+    check(strategy, r#"{"strategy":{}}"#, expect!["{}"]);
+    check(strategy, "{}", expect!["absent"]);
     let labels = r#"{"template":{"spec":{"nodeSelector":{"a":"b"}}}}"#;
-    check(labels, r#"{"template":{"spec":{}}}"#, expect![[r#"{"template":{"spec":{}}}"#]]);
-    check(labels, r#"{"template":{}}"#, expect![[r#"{"template":{}}"#]]);
+    check(labels, r#"{"template":{"spec":{}}}"#, expect![[r#"{"template":{}}"#]]);
+    check(labels, r#"{"template":{}}"#, expect!["{}"]);
 }
 
 #[test]
@@ -514,4 +510,19 @@ fn validation_errors_of_custom_resources() {
     let words = ".open.x.x: expected string, got &value.valueUnstructured{Value:5}";
     check(value!({"open": {"x": {"x": 5, "y": 1}}}), words);
     check(value!({"spec": {"x": 5, "A": 1}}), ".spec.A: field not declared in schema");
+}
+
+/// As kube-apiserver 1.36 answers: an object that was stored in another version may not fit.
+#[test]
+fn a_custom_resource_of_other_types_is_not_applied_to() {
+    let schema = value!({"type": "object", "properties": {"spec": {"type": "string"}}});
+    let structural = keelson_schema::structural::Structural::read(Some(&schema)).for_objects();
+    let gvk = GroupVersionKind::new("x.com", "v1", "W");
+    let mut server = Server::new(structural.schema(gvk));
+    server.object.root.insert("spec", value!({"a": {}}));
+    let refused = server.apply("m", "{}").expect_err("an error");
+    let why = "failed to create typed live object (/a; x.com/v1, Kind=W): .spec: expected string, \
+               got &value.valueUnstructured{Value:map[string]interface {}{\"a\":map[string]interface \
+               {}{}}}";
+    assert_eq!(refused.to_string(), why);
 }

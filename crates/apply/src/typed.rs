@@ -18,7 +18,7 @@ pub use field_set::{field_set, field_set_without};
 pub use merge::merge;
 pub(crate) use reconcile::reconcile;
 pub(crate) use remove::remove;
-pub use validate::{has_types, validate};
+pub use validate::{has_types, validate, validate_types};
 
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::types::ListShape;

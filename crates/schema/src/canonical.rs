@@ -110,7 +110,7 @@ impl<'t> Canonicalizer<'t> {
                 return struct_type.lenient
                     && self.decoder == GoDecoder::UnstructuredConverter
                     && field.presence == Presence::Pointer
-                    && !matches!(field.shape, Shape::Json);
+                    && !field.untyped;
             }
             if let Some(why) = self.embedded_resource_error(struct_type, field, slot, path) {
                 member_error = Some((at, why));
@@ -321,6 +321,7 @@ impl<'t> Canonicalizer<'t> {
     ) -> Result<Value, TypeError> {
         match (second, value) {
             (SchemaOr::Bool, value @ Value::Bool(_)) => Ok(value),
+            (SchemaOr::Array, Value::Array(items)) if items.is_empty() => Ok(Value::Null),
             (SchemaOr::Array, Value::Array(mut items)) => {
                 for slot in &mut items {
                     let item = std::mem::take(slot);
@@ -333,7 +334,8 @@ impl<'t> Canonicalizer<'t> {
                 self.value(&Shape::Struct(id), value, struct_type, path)
             }
             (SchemaOr::Bool, _) => Err(TypeError("boolean or JSON schema expected".to_owned())),
-            (..) => Err(TypeError("couldn't unmarshal schema or array".to_owned())),
+            // Go's decoder ignores anything else.
+            (SchemaOr::Array | SchemaOr::StringArray, _) => Ok(Value::Null),
         }
     }
 

@@ -297,6 +297,8 @@ pub struct Field {
     pub required: bool,
     /// `nullable: true` of a custom resource: null is a valid value.
     pub nullable: bool,
+    /// Whether the schema of a custom resource gives no type.
+    pub untyped: bool,
     /// OpenAPI default. For a Go value only if it differs from the zero value.
     pub default: Option<Box<Value>>,
     /// Enum values, in OpenAPI's order; empty: any value.
@@ -334,6 +336,7 @@ impl Field {
             presence: Presence::Pointer,
             required: false,
             nullable: false,
+            untyped: false,
             default: None,
             enumeration: Box::default(),
             granular: false,

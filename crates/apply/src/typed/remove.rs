@@ -7,33 +7,23 @@ use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// Removes the paths of `removed` and all below them. A map that becomes empty stays; a list that
-/// becomes empty turns into null, and so does a map whose members are all such lists.
+/// Removes the paths of `removed` and all below them. A map or list of which nothing is left
+/// becomes null (1.36.0 to 1.36.2 left it empty).
 pub(crate) fn remove(schema: &Schema, object: &mut Map, removed: &FieldSet) {
     members(&schema.types, MergeKind::Struct(schema.root()), object, removed);
 }
 
 fn value(types: &Types, kind: MergeKind<'_>, value: &mut Value, removed: &FieldSet) {
-    let becomes_null = match (kind, &mut *value) {
+    match (kind, &mut *value) {
         (MergeKind::Struct(_) | MergeKind::Map(_) | MergeKind::Deduced, Value::Object(map)) => {
             members(types, kind, map, removed);
-            let is_removed_list =
-                |value: &Value| matches!(value, Value::Null | Value::Array(_)) && value.is_empty();
-            !map.is_empty() && map.iter().all(|(_, value)| is_removed_list(value))
         }
-        (MergeKind::List(list), Value::Array(all)) => {
-            items(types, list, all, removed);
-            all.is_empty()
-        }
+        (MergeKind::List(list), Value::Array(all)) => items(types, list, all, removed),
         // An atomic value is removed as a whole.
-        (_, Value::Object(map)) => {
-            *map = Map::new();
-            false
-        }
-        (_, Value::Array(_)) => true,
-        _ => false,
-    };
-    if becomes_null {
+        (_, Value::Object(_) | Value::Array(_)) => *value = Value::Null,
+        _ => {}
+    }
+    if matches!(value, Value::Object(_) | Value::Array(_)) && value.is_empty() {
         *value = Value::Null;
     }
 }

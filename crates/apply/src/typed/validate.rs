@@ -28,6 +28,18 @@ pub fn has_types(schema: &Schema, object: &Map) -> bool {
     walk.errors.is_empty()
 }
 
+/// Validates the types of a stored object. A custom resource that was stored in another version, or
+/// before its schema changed, may have others.
+pub fn validate_types(schema: &Schema, object: &Map) -> Result<(), ValidationErrors> {
+    if has_types(schema, object) {
+        return Ok(());
+    }
+    let sorted = Value::Object(object.clone()).sorted();
+    let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![], types_only: true };
+    walk.members(schema.root(), sorted.as_object().unwrap_or(object));
+    Err(ValidationErrors(walk.errors))
+}
+
 fn errors(schema: &Schema, value: &Value) -> Vec<ValidationError> {
     let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![], types_only: false };
     match value {

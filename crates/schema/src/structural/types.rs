@@ -78,9 +78,13 @@ impl StructBuilder {
     fn field(&mut self, member: &(Str, Node)) -> Field {
         let (name, node) = member;
         let shape = self.shape(node);
-        let required = false;
-        let default = node.default.clone();
-        Field { nullable: node.nullable, required, default, ..Field::new(name.clone(), shape) }
+        Field {
+            nullable: node.nullable,
+            untyped: node.kind.is_none() && !node.int_or_string,
+            required: false,
+            default: node.default.clone(),
+            ..Field::new(name.clone(), shape)
+        }
     }
 
     fn finish(&self, mut new: Struct) -> Struct {

@@ -6,6 +6,7 @@
 
 mod access_reviews;
 mod answer_forms;
+mod applies;
 mod authorization;
 mod bad_input;
 mod bad_input_tls;
