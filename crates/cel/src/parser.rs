@@ -4,6 +4,7 @@
 //! any other syntax error, so later errors of the same expression are not reported.
 
 mod macros;
+mod unary;
 
 pub(crate) use macros::Macros;
 
@@ -398,34 +399,6 @@ impl Parser<'_> {
             self.depth.operators -= 1;
             left = call(id, function, vec![left, right]);
         }
-    }
-
-    fn unary(&mut self) -> ParseResult<Expr> {
-        self.sync(EXPRESSION_START)?;
-        let (sign, function) = match self.peek() {
-            Token::Not => (Token::Not, operator::NOT),
-            Token::Minus if !matches!(self.peek_at(1), Token::Int | Token::Float) => {
-                (Token::Minus, operator::NEGATE)
-            }
-            _ => return self.member(),
-        };
-        let first = self.current();
-        let mut count = 0;
-        while self.peek() == sign {
-            let literal = matches!(self.peek_at(1), Token::Int | Token::Float);
-            if sign == Token::Minus && literal {
-                break;
-            }
-            self.next();
-            count += 1;
-        }
-        let id = (count % 2 == 1).then(|| self.builder.id(first.start));
-        self.sync(EXPRESSION_START)?;
-        let target = self.member()?;
-        Ok(match id {
-            Some(id) => call(id, function, vec![target]),
-            None => target,
-        })
     }
 
     fn member(&mut self) -> ParseResult<Expr> {

@@ -52,6 +52,26 @@ fn message_shows_the_source_line_and_a_mark() {
 
 /// Expressions and expected errors.
 const COMPILE_ERRORS: &[(&str, &str)] = &[
+    (
+        "-",
+        "1:2: Syntax error: no viable alternative at input '-'\n1:2: Syntax error: mismatched input '<EOF>' expecting BEGIN",
+    ),
+    (
+        "--  )",
+        "1:5: Syntax error: no viable alternative at input '-  )'\n1:5: Syntax error: mismatched input ')' expecting BEGIN",
+    ),
+    (
+        "- == 1",
+        "1:3: Syntax error: no viable alternative at input '- =='\n1:3: Syntax error: extraneous input '==' expecting BEGIN",
+    ),
+    ("-!true", "1:2: Syntax error: no viable alternative at input '-!'"),
+    ("!!-a", "1:4: Syntax error: no viable alternative at input '-a'"),
+    (
+        "!-",
+        "1:3: Syntax error: no viable alternative at input '-'\n1:3: Syntax error: mismatched input '<EOF>' expecting BEGIN",
+    ),
+    ("!)", "1:2: Syntax error: extraneous input ')' expecting BEGIN"),
+    ("1 + !", "1:6: Syntax error: extraneous input '<EOF>' expecting BEGIN"),
     ("1 +", "1:4: Syntax error: mismatched input '<EOF>' expecting BEGIN"),
     ("self.foo", "1:5: type 'string' does not support field selection"),
     ("x == 1", "1:1: undeclared reference to 'x' (in container '')"),
