@@ -135,15 +135,23 @@ fn drop_fields_of_old_type(new: &mut Object, old: &Object) {
         }
     }
     if was == "LoadBalancer" && kind != "LoadBalancer" {
-        for name in ["allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"] {
+        for name in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if same(spec, name) {
                 spec.remove(name);
             }
         }
     }
+    if checks_health(before) && !checks_health(spec) && same(spec, "healthCheckNodePort") {
+        spec.remove("healthCheckNodePort");
+    }
     if was == "ClusterIP" && kind == "ClusterIP" && !is_external(spec) && is_external(before) {
         spec.remove("externalTrafficPolicy");
     }
+}
+
+/// Returns whether a service has a port for the health checks of load balancers.
+fn checks_health(spec: &Map) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
 fn drop_node_ports(spec: &mut Map, before: &Map) {
@@ -322,7 +330,7 @@ fn policies(spec: &Field<'_, '_>, errors: &mut ErrorList) {
         outside.invalid(errors, "may only be set for externally-accessible services");
     }
     let health = spec.field("healthCheckNodePort");
-    let checks = spec.str("type") == "LoadBalancer" && outside.text() == "Local";
+    let checks = spec.value.as_object().is_some_and(checks_health);
     if !checks && health.number() != 0 {
         let words = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is \
                      'Local'";

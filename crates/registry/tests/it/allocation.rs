@@ -60,6 +60,33 @@ async fn an_ip_address_object_exists_until_its_service_is_deleted() {
     assert_eq!(create(&harness, "b", "", &spec).await.0, 201);
 }
 
+/// Upstream drops the port with the policy that needed it, and frees it.
+#[tokio::test]
+async fn a_service_that_needs_no_health_check_gives_up_its_port() {
+    let harness = Harness::open().await;
+    let local = r#"{"type":"LoadBalancer","externalTrafficPolicy":"Local","ports":[{"port":80}]}"#;
+    let (code, service) = create(&harness, "a", "", local).await;
+    assert_eq!(code, 201, "{service:?}");
+    let port = service.int_at(&["spec", "healthCheckNodePort"]).expect("a port");
+    let merge = "application/merge-patch+json";
+    let patch = async |spec: &str| {
+        let body = format!(r#"{{"spec":{spec}}}"#);
+        let path = format!("{SERVICES}/a");
+        harness.send("PATCH", &path, merge, body.as_bytes()).await.expect("an answer")
+    };
+    let (code, service) = patch(r#"{"externalTrafficPolicy":"Cluster"}"#).await;
+    assert_eq!((code, service.at(&["spec", "healthCheckNodePort"])), (200, None), "{service:?}");
+    let again = format!(r#"{{"externalTrafficPolicy":"Local","healthCheckNodePort":{port}}}"#);
+    let (code, service) = patch(&again).await;
+    assert_eq!(code, 200, "{service:?}");
+    // A port that is changed too is an error.
+    let other = r#"{"externalTrafficPolicy":"Cluster","healthCheckNodePort":30999}"#;
+    let (code, refused) = patch(other).await;
+    let why = "spec.healthCheckNodePort: Invalid value: 30999: may only be set when `type` is \
+               'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+    assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
+}
+
 /// `--service-node-port-range`: ports are allocated from it, others are rejected, and allocations
 /// of a previous range are kept if they fit.
 #[tokio::test]

@@ -65,8 +65,7 @@ pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
         keep_node_ports(new, old);
     }
     let checks = |service: &Object| {
-        service.str_at(&["spec", "type"]) == "LoadBalancer"
-            && service.str_at(&["spec", "externalTrafficPolicy"]) == "Local"
+        service.get("spec").and_then(Value::as_object).is_some_and(super::checks_health)
     };
     if checks(new)
         && checks(old)
