@@ -338,7 +338,7 @@ fn shown_selector(selector: &Value) -> Value {
     let mut shown = Map::new();
     let labels = selector.get("matchLabels").filter(|labels| !labels.is_empty());
     if let Some(labels) = labels {
-        shown.insert("matchLabels", labels.clone());
+        shown.insert("matchLabels", labels.clone().sorted());
     }
     let expressions: Vec<Value> = selector
         .array_at(&["matchExpressions"])

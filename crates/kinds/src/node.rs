@@ -1,6 +1,7 @@
 //! The kinds of `node.k8s.io`: RuntimeClasses.
 
 use crate::check::Field;
+use crate::core::pod::warnings::{collect_warnings, renamed_label_warning};
 use crate::row::Row;
 use crate::strategy::{Check, Strategy};
 use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names, value};
@@ -22,6 +23,17 @@ pub(crate) const ROWS: &[Row] = &[Row {
 pub(super) const fn runtime_class(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_runtime_class(new),
+        warnings: |new, _| {
+            collect_warnings(|warnings| {
+                let scheduling = Field::of(new, "scheduling");
+                let selector = scheduling.field("nodeSelector");
+                for (key, _) in selector.entries() {
+                    if let Some(text) = renamed_label_warning(key) {
+                        warnings.push(&selector.path, text);
+                    }
+                }
+            })
+        },
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
             let stored = old.and_then(|old| old.get("handler")).unwrap_or(&Value::Null);

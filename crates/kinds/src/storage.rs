@@ -4,6 +4,7 @@ mod csi;
 
 use super::check::{Field, default};
 use crate::core::claims;
+use crate::core::pod::warnings::{collect_warnings, node_label_expressions, renamed_label_warning};
 use crate::equality::{self, go};
 use crate::gated_fields::{GatedField, GatedFields, gate};
 use crate::row::{Deprecation, Row};
@@ -102,6 +103,18 @@ pub(super) const fn class(base: Strategy) -> Strategy {
             default(&mut class.root, "volumeBindingMode", "Immediate");
         },
         validate: |new, _| validate_class(new),
+        warnings: |new, _| {
+            collect_warnings(|warnings| {
+                for term in Field::of(new, "allowedTopologies").items() {
+                    for expression in term.field("matchLabelExpressions").items() {
+                        let key = expression.field("key");
+                        if let Some(text) = renamed_label_warning(key.text()) {
+                            warnings.push(&key.path, text);
+                        }
+                    }
+                }
+            })
+        },
         validate_change: |new, old| {
             unchanged(
                 new,
@@ -283,6 +296,18 @@ fn attachment_status(status: &Field<'_, '_>, errors: &mut ErrorList) {
 pub(super) const fn capacity(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_capacity(new),
+        warnings: |new, _| {
+            collect_warnings(|warnings| {
+                let topology = Field::of(new, "nodeTopology");
+                node_label_expressions(&topology, warnings);
+                let labels = topology.field("matchLabels");
+                for (key, _) in labels.entries() {
+                    if let Some(text) = renamed_label_warning(key) {
+                        warnings.push(&labels.path.field(key), text);
+                    }
+                }
+            })
+        },
         validate_change: |new, old| {
             let mut errors = unchanged(new, old, &["nodeTopology"]);
             let stored =

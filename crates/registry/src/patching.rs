@@ -4,6 +4,7 @@ use crate::options::{FieldValidation, Patch, PatchForm, strict_warnings};
 use keelson_apply::{go_fmt, json_patch, merge_patch, strategic};
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersion, Map, Object, Path, Reason, Status, Str, Value,
+    json_text,
 };
 use keelson_schema::canonical::GoDecoder;
 use keelson_schema::catalogue::Catalogue;
@@ -62,8 +63,9 @@ fn escaped_texts(body: &[u8]) -> Vec<(String, String)> {
             && let Ok(parsed) = json::parse(literal.as_bytes())
         {
             let canonical = text_of(&parsed.value);
-            if canonical != literal {
-                found.push((canonical, literal.to_owned()));
+            let given = json_text::compact(literal);
+            if canonical != given {
+                found.push((canonical, given.into_owned()));
             }
         }
         rest = &after[end + 1..];
@@ -330,6 +332,13 @@ fn unversioned(schema: &Schema, value: Value) -> Result<Decoded, String> {
 mod tests {
     use super::*;
     use bytes::Bytes;
+
+    #[test]
+    fn texts_that_a_patch_escapes_are_shown_with_the_escapes_of_go() {
+        let found = escaped_texts(br#"{"a":"<\u0041","b":"<","c":"\u003c"}"#);
+        let shown = (r#""\u003cA""#.to_owned(), r#""\u003c\u0041""#.to_owned());
+        assert_eq!(found, [shown]);
+    }
 
     /// The texts are those of a kube-apiserver 1.36.
     #[test]

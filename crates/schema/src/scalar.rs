@@ -20,15 +20,12 @@ const LAX: GeneralPurpose = GeneralPurpose::new(
 pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
     if text.contains(['\n', '\r']) {
         let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-        return bytes(Str::from(joined));
+        return bytes(Str::from(joined)).map_err(|_| bad_base64(&text));
     }
     match LAX.decode(text.as_bytes()) {
         Ok(bytes) if has_trailing_bits(&text) => Ok(Value::from(STANDARD.encode(bytes))),
         Ok(_) => Ok(Value::String(text)),
-        Err(error) => Err(TypeError(format!(
-            "illegal base64 data at input byte {}",
-            base64_error_offset(text.len(), &error)
-        ))),
+        Err(_) => Err(bad_base64(&text)),
     }
 }
 
@@ -46,15 +43,41 @@ fn has_trailing_bits(text: &str) -> bool {
     }
 }
 
-/// Returns the offset that Go's decoder reports.
-fn base64_error_offset(length: usize, error: &base64::DecodeError) -> usize {
-    match error {
-        base64::DecodeError::InvalidByte(at, _) => *at,
-        base64::DecodeError::InvalidLastSymbol(at, _) => *at,
-        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
-            length - length % 4
+fn bad_base64(text: &str) -> TypeError {
+    let at = base64_error_offset(text.as_bytes());
+    TypeError(format!("illegal base64 data at input byte {at}"))
+}
+
+/// Returns the offset that Go's decoder reports for a text that is not base64: it reads groups of
+/// four characters and skips line breaks.
+fn base64_error_offset(text: &[u8]) -> usize {
+    let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    let skip_breaks = |at: usize| {
+        let rest = text.get(at..).unwrap_or_default();
+        at + rest.iter().take_while(|byte| is_break(byte)).count()
+    };
+    let mut in_group = 0;
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => {
+                in_group = (in_group + 1) % 4;
+            }
+            byte if is_break(byte) => {}
+            b'=' if in_group == 2 => {
+                let second = skip_breaks(at + 1);
+                return match text.get(second) {
+                    None => text.len(),
+                    Some(b'=') => skip_breaks(second + 1),
+                    Some(_) => second - 1,
+                };
+            }
+            b'=' if in_group == 3 => return skip_breaks(at + 1),
+            _ => return at,
         }
+        at += 1;
     }
+    at - in_group
 }
 
 /// Returns a quantity in canonical form. Numbers are accepted too.
@@ -217,7 +240,29 @@ mod tests {
         {
             assert_eq!(bytes(Str::new(given)), Ok(Value::from(want)), "{given}");
         }
-        let error = bytes(Str::new("A$==")).map_err(|e| e.0);
-        assert_eq!(error, Err("illegal base64 data at input byte 1".to_owned()));
+    }
+
+    /// As recorded of a kube-apiserver 1.36.
+    #[test]
+    fn an_error_of_base64_has_the_offset_of_go() {
+        for (text, at) in [
+            ("A$==", 1),
+            ("...base64 encoded data...", 0),
+            ("x", 0),
+            ("eHg", 0),
+            ("=", 0),
+            ("AAA=A", 4),
+            ("AAAA AAAA", 4),
+            ("\n\nAA%A", 4),
+            ("AAAA\nA-AA", 6),
+            ("AAAAA", 4),
+            ("AAAA=", 4),
+            ("AA=A", 2),
+            ("AA=", 3),
+            ("AA==A", 4),
+        ] {
+            let error = bytes(Str::new(text)).map_err(|error| error.0);
+            assert_eq!(error, Err(format!("illegal base64 data at input byte {at}")), "{text:?}");
+        }
     }
 }

@@ -41,6 +41,8 @@ VERSION = re.compile(r"((?:resource version|resourceVersion|ResourceVersion|Reso
 ADDRESS = re.compile(r"\b10\.0\.0\.\d+\b")
 PORT = re.compile(r"((?:nodePort|NodePort|healthCheckNodePort|HealthCheck NodePort)[^0-9\n]{0,30})3[0-2]\d\d\d\b|(?<=:)3[0-2]\d\d\d(?=/)")
 TOKEN_VOLUME = re.compile(r"(?<=kube-api-access-)[a-z0-9]{5}\b")
+# An unknown field or a value of another type ends the check of its map, whose order is that of Go maps.
+TYPED = re.compile(r"(failed to create typed \w+ object \([^)]*\)): .*", re.DOTALL)
 STRUCT = re.compile(r"Invalid value: \{.{200,}\}: ")
 DIFFERENCE = re.compile(r"\n(?:@@ |[-+] ).*", re.DOTALL)
 AGE = re.compile(r"\b(?:\d+m)?\d+s\b")
@@ -108,6 +110,7 @@ def normal(value, key=""):
         if key == "message":
             # COMPAT.md: a changed spec is shown as a difference of Go structs or of JSON, some structs likewise.
             value = STRUCT.sub("Invalid value: <struct>: ", DIFFERENCE.sub("\n<difference>", value))
+            value = TYPED.sub(r"\1: <errors>", value)
         return "<rv>" if key == "resourceVersion" else clean(value)
     return "<port>" if key in ("nodePort", "healthCheckNodePort") else value
 
@@ -279,9 +282,12 @@ class Project:
         program = self.options.kubectl
         if program is None or not self.created:
             return
+        # The conditions of an approved definition are written by two control loops, in any order.
+        shown = [document for document, _ in self.created
+                 if document.kind != "CustomResourceDefinition" or not is_protected(document.name)]
         with tempfile.TemporaryDirectory() as folder:
             items = [{"apiVersion": document.version, "kind": document.kind,
-                      "metadata": {"name": document.name, "namespace": document.namespace}} for document, _ in self.created]
+                      "metadata": {"name": document.name, "namespace": document.namespace}} for document in shown]
             manifest = pathlib.Path(folder, "all.json")
             manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
             calls = [["get", "-f", str(manifest), *form] for form in FORMS] + [["describe", "-f", str(manifest)]]
@@ -321,6 +327,10 @@ class Project:
                 time.sleep(0.1)
         for server in self.comparison.servers:
             server.paths.clear()
+
+
+def is_protected(name):
+    return name.endswith((".k8s.io", ".kubernetes.io"))
 
 
 def is_built_in(version):

@@ -36,6 +36,8 @@ pub(super) const fn pod(base: Strategy) -> Strategy {
             defaults::pod(obj);
             status::default_addresses(obj);
         },
+        // Its QoS class is read; the rest is replaced.
+        status_on_create: true,
         prepare_create,
         prepare_update,
         prepare_status: |new, old| {

@@ -41,9 +41,15 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     let names = spec.get("names").and_then(Value::as_object).unwrap_or(&empty);
     let group = text(spec, "group");
     let wanted = format!("{}.{group}", text(names, "plural"));
-    if new.name() != wanted && old.is_none() && !new.name().is_empty() {
+    if old.is_none() {
         let why = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(invalid("metadata.name", new.name(), why));
+        for (field, name) in
+            [("metadata.generateName", new.generate_name()), ("metadata.name", new.name())]
+        {
+            if !name.is_empty() && name != wanted {
+                errors.push(invalid(field, name, why));
+            }
+        }
     }
     validate_group(group, &mut errors);
     match text(spec, "scope") {
@@ -530,8 +536,13 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
     let mut is_known = false;
     for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
         is_known |= matches!(version, "v1" | "v1beta1");
+        let field = format!("{field}[{i}]");
         if !seen.insert(version) {
-            errors.push(invalid(&format!("{field}[{i}]"), version, "duplicate version"));
+            errors.push(invalid(&field, version, "duplicate version"));
+            continue;
+        }
+        for why in names::is_dns1035_label(version) {
+            errors.push(invalid(&field, version, &why));
         }
     }
     if !is_known {

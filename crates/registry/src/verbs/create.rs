@@ -289,8 +289,8 @@ impl Registry {
             // Boxed because it is rare: the future of every write stays small.
             return Box::pin(self.dry_run_create(new, obj)).await;
         }
-        check_no_revision(new.permit, obj)?;
         if !self.has_claims(&new.target.kind) && !self.has_quotas(&new.write()) {
+            check_no_revision(new.permit, obj)?;
             set_stored_defaults(new.target, obj)?;
             let record = encode_record!(self, new.target, obj)?;
             let put = self.put(new.target, record, Revision(0), guard).await?;
@@ -321,18 +321,25 @@ impl Registry {
     ) -> Result<CreateOutcome, WriteFailure> {
         let target = new.target;
         let charge = self.charge(&new.write(), obj).await?;
-        let put = match self.claim(target, obj, None, false).await {
-            Ok(claim) => {
-                set_stored_defaults(target, obj)?;
-                let record = encode_record!(self, target, obj)?;
-                self.put_claimed(target, record, Revision(0), guard, claim).await
-            }
-            Err(failure) => Err(failure),
-        };
+        let put = self.claim_and_put(new, obj, guard).await;
         if !matches!(put, Ok(Put::Stored(_))) {
             self.refund(charge).await;
         }
         create_outcome(target, put?)
+    }
+
+    async fn claim_and_put(
+        &self,
+        new: &Creation<'_>,
+        obj: &mut Object,
+        guard: Option<Compare>,
+    ) -> Result<Put, WriteFailure> {
+        let target = new.target;
+        let claim = self.claim(target, obj, None, false).await?;
+        check_no_revision(new.permit, obj)?;
+        set_stored_defaults(target, obj)?;
+        let record = encode_record!(self, target, obj)?;
+        self.put_claimed(target, record, Revision(0), guard, claim).await
     }
 
     /// Checks what a dry run can check without storing the object.

@@ -189,3 +189,30 @@ async fn a_namespace_with_a_generated_name_is_labelled_with_it() {
     assert!(name.starts_with("gen-") && name.len() == 9, "{name}");
     assert_eq!((code, label), (201, Some(name)));
 }
+
+#[tokio::test]
+async fn only_a_pod_without_a_node_may_be_nominated() {
+    let session = Session::open().await;
+    let pods = "/api/v1/namespaces/n/pods";
+    let pod = |name: &str, node: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"{name}"}},
+                "spec":{{{node}"containers":[{{"name":"c","image":"i"}}]}}}}"#
+        )
+    };
+    let bound = "status.nominatedNodeName: Forbidden: may not be set on pods that are already \
+                 bound to a node";
+    let form = "status.nominatedNodeName: Invalid value: \"A\": a lowercase RFC 1123 subdomain \
+                must consist of lower case alphanumeric characters, '-' or '.', and must start and \
+                end with an alphanumeric character (e.g. 'example.com', regex used for validation \
+                is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+    let free =
+        [(r#"{"nominatedNodeName":"a"}"#, &[][..]), (r#"{"nominatedNodeName":"A"}"#, &[form])];
+    check(&session, pods, &pod("free", ""), "free", &free).await;
+    let on_node: [(&str, &[&str]); 3] = [
+        (r#"{"nominatedNodeName":"a"}"#, &[bound]),
+        (r#"{"nominatedNodeName":"A"}"#, &[form, bound]),
+        (r#"{"nominatedNodeName":""}"#, &[]),
+    ];
+    check(&session, pods, &pod("bound", r#""nodeName":"x","#), "bound", &on_node).await;
+}

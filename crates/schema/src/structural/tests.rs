@@ -58,6 +58,18 @@ fn unknown_formats_and_those_of_other_types_are_ignored() {
     check(either("date-time"), "aaa".into(), &[&of("date-time", "aaa")]);
 }
 
+/// As in kube-apiserver 1.36, only this rule writes keys of maps in brackets.
+#[test]
+fn duplicates_in_a_map_of_lists_are_reported_by_its_key() {
+    let schema = value!({"type": "object", "properties": {"f": {"type": "object",
+        "additionalProperties": {"type": "array", "x-kubernetes-list-type": "set",
+            "items": {"type": "string"}}}}});
+    let object: Map = [(Str::from("f"), value!({"k": ["a", "a"]}))].into_iter().collect();
+    let faults = Structural::read(Some(&schema)).validate(&object, None);
+    let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
+    assert_eq!(messages, ["f[k][1]: Duplicate value: \"a\""]);
+}
+
 /// As in kube-apiserver 1.36, duplicates are only searched among objects.
 #[test]
 fn non_object_items_of_a_list_map_are_reported() {

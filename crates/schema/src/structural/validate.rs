@@ -416,12 +416,15 @@ impl Node {
         match value {
             Value::Object(map) => {
                 for (name, value) in map.iter() {
-                    let node = self.property(name).or(match &self.additional {
-                        AdditionalProperties::Schema(node) => Some(node),
-                        _ => None,
-                    });
-                    if let Some(node) = node {
-                        node.check_list_types(value, &path.field(name), errors);
+                    match (self.property(name), &self.additional) {
+                        (Some(node), _) => {
+                            node.check_list_types(value, &path.field(name), errors);
+                        }
+                        // Elsewhere upstream writes such a key like a field.
+                        (None, AdditionalProperties::Schema(node)) => {
+                            node.check_list_types(value, &path.key(name), errors);
+                        }
+                        (None, _) => {}
                     }
                 }
             }

@@ -19,7 +19,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 type Case = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// The path of the members of an answer that are compared beside its outcome.
-const SHOWN: [&str; 9] = [
+const SHOWN: [&str; 10] = [
     "/metadata/finalizers",
     "/metadata/selfLink",
     "/metadata/deletionTimestamp",
@@ -29,6 +29,7 @@ const SHOWN: [&str; 9] = [
     "/rows",
     "/spec",
     "/data",
+    "/status/qosClass",
 ];
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -300,6 +301,136 @@ const NAMES: [Case; 11] = [
     ("POST", "N/bindings", JSON, JSON, r#"{"metadata":{"name":"a/b%c"},"target":{"name":"n"}}"#),
 ];
 
+/// A definition with members of its metadata, its conversion and its schema.
+macro_rules! definition {
+    ($metadata:literal, $conversion:literal, $schema:literal) => {
+        concat!(
+            r#"{"metadata":{"name":"as.corners.test""#,
+            $metadata,
+            r#"},"spec":{"group":"corners.test","scope":"Namespaced","names":{"plural":"as","kind":"A"},"#,
+            $conversion,
+            r#""versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":"#,
+            $schema,
+            "}}]}}"
+        )
+    };
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All";
+
+/// What manifests of public projects have (`testkit/compare/corpus.py`).
+const MANIFESTS: [Case; 15] = [
+    (
+        "POST",
+        DEFINITIONS,
+        JSON,
+        JSON,
+        definition!("", "", r#"{"type":"object","properties":{"a":{"type":"array","items":"a"}}}"#),
+    ),
+    (
+        "POST",
+        DEFINITIONS,
+        JSON,
+        JSON,
+        definition!("", "", r#"{"type":"object","properties":{"a":{"type":"array","items":[]}}}"#),
+    ),
+    (
+        "POST",
+        DEFINITIONS,
+        JSON,
+        JSON,
+        definition!(r#","generateName":"other""#, "", r#"{"type":"object"}"#),
+    ),
+    (
+        "POST",
+        DEFINITIONS,
+        JSON,
+        JSON,
+        definition!(
+            "",
+            r#""conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"url":"https://a.b"},"conversionReviewVersions":["v1","a/b","a/b"]}},"#,
+            r#"{"type":"object"}"#
+        ),
+    ),
+    (
+        "POST",
+        "N/secrets?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"data":{"a":"...base64 encoded data..."}}"#,
+    ),
+    (
+        "POST",
+        "N/pods?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"spec":{"serviceAccountName":"s","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1"}}}]},"status":{"qosClass":"x","phase":"Failed"}}"#,
+    ),
+    (
+        "POST",
+        "N/pods?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"spec":{"serviceAccountName":"s","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}],"nodeSelector":{"node-role.kubernetes.io/master":""}}}"#,
+    ),
+    (
+        "POST",
+        "N/pods?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"spec":{"serviceAccountName":"s","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"node-role.kubernetes.io/master","operator":"Exists"}]}]}}}}}"#,
+    ),
+    (
+        "POST",
+        "/apis/node.k8s.io/v1/runtimeclasses?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"handler":"h","scheduling":{"nodeSelector":{"beta.kubernetes.io/os":"a"}}}"#,
+    ),
+    (
+        "POST",
+        "/apis/storage.k8s.io/v1/namespaces/corners/csistoragecapacities?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"storageClassName":"s","nodeTopology":{"matchLabels":{"beta.kubernetes.io/os":"a"},"matchExpressions":[{"key":"node-role.kubernetes.io/master","operator":"Exists"}]}}"#,
+    ),
+    (
+        "POST",
+        "/apis/storage.k8s.io/v1/storageclasses?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"provisioner":"p","allowedTopologies":[{"matchLabelExpressions":[{"key":"beta.kubernetes.io/os","values":["a"]}]}]}"#,
+    ),
+    (
+        "POST",
+        "N/services",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x","resourceVersion":"5"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":99}]}}"#,
+    ),
+    (
+        "POST",
+        "N/services",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x","resourceVersion":"5"},"spec":{"ports":[{"port":80}]}}"#,
+    ),
+    (
+        "POST",
+        "/apis/apps/v1/namespaces/corners/deployments?dryRun=All",
+        JSON,
+        JSON,
+        r#"{"metadata":{"name":"x"},"spec":{"selector":{"matchLabels":{"b":"-","a":"x"}},"template":{"metadata":{"labels":{"a":"x"}},"spec":{"containers":[{"name":"b","image":"i"}]}}}}"#,
+    ),
+    (
+        "PATCH",
+        "/apis/apps/v1/namespaces/corners/daemonsets/d?dryRun=All",
+        MERGE,
+        JSON,
+        r#"{"spec":{"selector":{"matchLabels":{"b":"c"}},"template":{"metadata":{"labels":{"b":"c"}}}}}"#,
+    ),
+];
+
 /// Returns the outcome, the warnings and the members of an answer that are compared. A
 /// resourceVersion is compared with that of the answer before.
 fn shown(response: &Response, before: &mut String) -> String {
@@ -405,7 +536,7 @@ fn requests_at_the_corners_of_the_api_are_answered_as_by_kube_apiserver() {
     prepare(&api);
     let mut lines = vec![];
     let mut before = String::new();
-    let all = LISTS.into_iter().chain(DELETIONS).chain(BODIES).chain(NAMES);
+    let all = LISTS.into_iter().chain(DELETIONS).chain(BODIES).chain(NAMES).chain(MANIFESTS);
     for (method, path, media, accept, body) in all {
         let place = match (path.strip_prefix('N'), path.strip_prefix('W')) {
             (Some(rest), _) => format!("{NAMESPACE}{rest}"),

@@ -12,6 +12,7 @@ const LISTS: [(&str, &str); 3] = [
     ("initContainerStatuses", "initContainers"),
     ("ephemeralContainerStatuses", "ephemeralContainers"),
 ];
+const NOMINATED_BOUND: &str = "may not be set on pods that are already bound to a node";
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 const HEALTHS: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
 const ID_MAX: i64 = i32::MAX as i64;
@@ -45,6 +46,9 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let node = at.field("nominatedNodeName");
     if node.text() != before.str("nominatedNodeName") {
         node.rule_if_set(&mut errors, names::is_dns1123_subdomain);
+        if !node.text().is_empty() && !spec.field("nodeName").text().is_empty() {
+            node.forbidden(&mut errors, NOMINATED_BOUND);
+        }
     }
     not_negative(&at.field("observedGeneration"), &mut errors);
     at.field("qosClass").unchanged_value(&mut errors, before.get("qosClass"));

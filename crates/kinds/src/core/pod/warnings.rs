@@ -209,7 +209,11 @@ pub(crate) fn renamed_node_label(key: &str) -> Option<(&'static str, &'static st
 }
 
 /// Returns the warning of a label of nodes that another took the place of.
-fn renamed_label_warning(key: &str) -> Option<String> {
+pub(crate) fn renamed_label_warning(key: &str) -> Option<String> {
+    if key == "node-role.kubernetes.io/master" {
+        // It may still be on nodes, so that no volume follows this change.
+        return Some("use \"node-role.kubernetes.io/control-plane\" instead".to_owned());
+    }
     let (since, label) = renamed_node_label(key)?;
     Some(format!("deprecated since {since}; use \"{label}\" instead"))
 }
