@@ -140,12 +140,13 @@ impl Call {
     }
 
     fn end(&mut self, code: Code) {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return;
+        }
         let [method, service, kind] = self.labels;
-        let series = self.calls.handled.get(&[code_name(code), method, service, kind]);
-        if let Some(series) = series.filter(|_| !self.is_ended) {
+        if let Some(series) = self.calls.handled.get(&[code_name(code), method, service, kind]) {
             series.metrics.increment();
         }
-        self.is_ended = true;
     }
 }
 
