@@ -85,7 +85,8 @@ fn policy_status_follows_the_spec() {
     let patched = client.call("PATCH", &path, MERGE, Some(&json!({"spec": spec})));
     assert_eq!(patched.status, 200, "{patched:?}");
     let checked = client.poll(&path, |answer| answer.body["status"]["observedGeneration"] == 2);
-    assert_eq!(checked.body["status"]["typeChecking"], json!({}));
+    // An apply of an empty map where there were warnings leaves none.
+    assert_eq!(checked.body["status"].get("typeChecking"), None);
     let by = |entry: &&Value| entry["manager"] == "validatingadmissionpolicy-status";
     let entries = checked.body["metadata"]["managedFields"].as_array().expect("entries");
     let entry = entries.iter().find(by).expect("the loop's entry");
