@@ -1,7 +1,7 @@
 //! The kinds of `node.k8s.io`: RuntimeClasses.
 
 use crate::check::Field;
-use crate::core::pod::warnings::{collect_warnings, renamed_label_warning};
+use crate::core::pod::warnings::collect_warnings;
 use crate::row::Row;
 use crate::strategy::{Check, Strategy};
 use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names, value};
@@ -28,9 +28,7 @@ pub(super) const fn runtime_class(base: Strategy) -> Strategy {
                 let scheduling = Field::of(new, "scheduling");
                 let selector = scheduling.field("nodeSelector");
                 for (key, _) in selector.entries() {
-                    if let Some(text) = renamed_label_warning(key) {
-                        warnings.push(&selector.path, text);
-                    }
+                    warnings.push_renamed_label(&selector.path, key);
                 }
             })
         },

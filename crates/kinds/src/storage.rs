@@ -4,7 +4,7 @@ mod csi;
 
 use super::check::{Field, default};
 use crate::core::claims;
-use crate::core::pod::warnings::{collect_warnings, node_label_expressions, renamed_label_warning};
+use crate::core::pod::warnings::{collect_warnings, node_label_expressions};
 use crate::equality::{self, go};
 use crate::gated_fields::{GatedField, GatedFields, gate};
 use crate::row::{Deprecation, Row};
@@ -108,9 +108,7 @@ pub(super) const fn class(base: Strategy) -> Strategy {
                 for term in Field::of(new, "allowedTopologies").items() {
                     for expression in term.field("matchLabelExpressions").items() {
                         let key = expression.field("key");
-                        if let Some(text) = renamed_label_warning(key.text()) {
-                            warnings.push(&key.path, text);
-                        }
+                        warnings.push_renamed_label(&key.path, key.text());
                     }
                 }
             })
@@ -302,9 +300,7 @@ pub(super) const fn capacity(base: Strategy) -> Strategy {
                 node_label_expressions(&topology, warnings);
                 let labels = topology.field("matchLabels");
                 for (key, _) in labels.entries() {
-                    if let Some(text) = renamed_label_warning(key) {
-                        warnings.push(&labels.path.field(key), text);
-                    }
+                    warnings.push_renamed_label(&labels.path.field(key), key);
                 }
             })
         },

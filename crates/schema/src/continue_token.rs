@@ -124,6 +124,9 @@ mod tests {
         };
         check("!!!", "illegal base64 data at input byte 0");
         check("false", "illegal base64 data at input byte 4");
+        check("!alse", "illegal base64 data at input byte 0");
+        check("fals!", "illegal base64 data at input byte 4");
+        check("fa=", "illegal base64 data at input byte 2");
         check("e30", "server does not recognize this encoded version ");
         check("bnVsbA", "server does not recognize this encoded version ");
         let refused = "json: cannot unmarshal";

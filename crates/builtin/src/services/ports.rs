@@ -4,6 +4,7 @@
 use super::pool::{PortPool, Ports};
 use super::{Mode, Services};
 use keelson_kinds::service::families::into_result;
+use keelson_kinds::service::needs_health_check;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Value};
 use keelson_registry::{Registry, Snapshot};
 use keelson_resources::Kind;
@@ -182,11 +183,6 @@ fn needs_node_ports(service: &Object) -> bool {
 fn allocates_omitted(service: &Object) -> bool {
     let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
     service.str_at(&["spec", "type"]) == "NodePort" || allocates != Some(false)
-}
-
-fn needs_health_check(service: &Object) -> bool {
-    service.str_at(&["spec", "type"]) == "LoadBalancer"
-        && service.str_at(&["spec", "externalTrafficPolicy"]) == "Local"
 }
 
 fn node_port(port: &Value) -> i64 {

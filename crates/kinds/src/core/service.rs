@@ -150,6 +150,10 @@ fn drop_fields_of_old_type(new: &mut Object, old: &Object) {
 }
 
 /// Returns whether a service has a port for the health checks of load balancers.
+pub fn needs_health_check(service: &Object) -> bool {
+    service.get("spec").and_then(Value::as_object).is_some_and(checks_health)
+}
+
 fn checks_health(spec: &Map) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }

@@ -125,13 +125,9 @@ fn left(api: &Recorded, path: &str, kind: &str, writer: &str, values: [&Value; 2
         }
         _ => {}
     }
-    let response = apply("m", if writer == "another applies less" { whole } else { less });
-    if !response.is_ok() {
-        return outcome(&response);
-    }
     let response = match writer {
         "another applies less" => apply("m", &json!({})),
-        _ => response,
+        _ => apply("m", less),
     };
     if !response.is_ok() {
         return outcome(&response);

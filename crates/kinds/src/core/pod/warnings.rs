@@ -35,6 +35,13 @@ impl Warnings {
         }
     }
 
+    /// Adds a warning if another label of nodes took the place of this one.
+    pub fn push_renamed_label(&mut self, place: &Path<'_>, key: &str) {
+        if let Some(text) = renamed_label_warning(key) {
+            self.push(place, text);
+        }
+    }
+
     /// Adds a warning.
     fn add(&mut self, text: String) {
         let text = Str::from(text);
@@ -209,7 +216,7 @@ pub(crate) fn renamed_node_label(key: &str) -> Option<(&'static str, &'static st
 }
 
 /// Returns the warning of a label of nodes that another took the place of.
-pub(crate) fn renamed_label_warning(key: &str) -> Option<String> {
+fn renamed_label_warning(key: &str) -> Option<String> {
     if key == "node-role.kubernetes.io/master" {
         // It may still be on nodes, so that no volume follows this change.
         return Some("use \"node-role.kubernetes.io/control-plane\" instead".to_owned());
@@ -221,9 +228,7 @@ pub(crate) fn renamed_label_warning(key: &str) -> Option<String> {
 fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
     let selector = spec.field("nodeSelector");
     for (key, at) in selector.entries() {
-        if let Some(text) = renamed_label_warning(key) {
-            warnings.push(&at.path, text);
-        }
+        warnings.push_renamed_label(&at.path, key);
     }
     let all = spec.field("affinity");
     let affinity = all.field("nodeAffinity");

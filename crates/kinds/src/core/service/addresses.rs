@@ -64,11 +64,8 @@ pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
     if fills_node_ports(new) && fills_node_ports(old) {
         keep_node_ports(new, old);
     }
-    let checks = |service: &Object| {
-        service.get("spec").and_then(Value::as_object).is_some_and(super::checks_health)
-    };
-    if checks(new)
-        && checks(old)
+    if super::needs_health_check(new)
+        && super::needs_health_check(old)
         && let Some(port) = old.at(&["spec", "healthCheckNodePort"]).cloned()
     {
         crate::check::default_empty(new.object_mut("spec"), "healthCheckNodePort", port);
