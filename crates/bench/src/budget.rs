@@ -12,6 +12,7 @@ use crate::start::{quantile, starts};
 use crate::watches::{FanOut, FanOutPlan, Measure, fan_out, idle, numbered_config_map};
 use crate::{Bench, Run, accounts, webhooks};
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use http::Method;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,6 +76,7 @@ enum Row {
     Fairness,
     Audit,
     Tracing,
+    Watched,
     AesGcm,
     Secretbox,
     Kms,
@@ -89,7 +91,7 @@ enum Row {
 
 /// The title, unit and limit of each row. The limits apply to a server that shares two cores with
 /// the load generator.
-const ROWS: [(Row, &str, &str, Option<f64>); 40] = [
+const ROWS: [(Row, &str, &str, Option<f64>); 41] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),
     (Row::Restart, "start with 100,000 objects of 5 KB", "ms", Some(1000.0)),
@@ -120,6 +122,7 @@ const ROWS: [(Row, &str, &str, Option<f64>); 40] = [
     (Row::Fairness, "get and create, CPU with fairness over without", "x", Some(1.05)),
     (Row::Audit, "get and create, CPU with audit of metadata over without", "x", Some(1.35)),
     (Row::Tracing, "get and create, CPU with 1 % traced over without", "x", Some(1.05)),
+    (Row::Watched, "get and create, time of each with these three over without", "x", Some(1.05)),
     (Row::AesGcm, "create, CPU with Pods encrypted by aesgcm over in clear", "x", Some(1.05)),
     (Row::Secretbox, "create, CPU with Pods encrypted by secretbox over in clear", "x", Some(1.05)),
     (Row::Kms, "create, CPU with Pods encrypted by a KMS plug-in over in clear", "x", Some(1.05)),
@@ -146,22 +149,31 @@ struct BudgetRun<'a> {
     report: &'a mut Report,
 }
 
-/// Measures all rows. Each group of rows has a server of its own, with only the objects it needs.
+/// Rows that are measured together, on servers of their own with only the objects that they need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    Starts,
+    SmallObjects,
+    Patches,
+    UsersAndWebhooks,
+    Features,
+    Flood,
+    Lists,
+    Stored,
+    ListOfNone,
+    IdleWatches,
+    Watches,
+    Definitions,
+}
+
+/// Measures all rows, or those of one group.
 pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     let mut budget = BudgetRun { run, values: HashMap::new(), report };
-    budget.values.insert(Row::Allocated, Err(ELSEWHERE));
-    budget.starts().await.context("starts")?;
-    budget.small_objects().await.context("small objects")?;
-    budget.patches().await.context("patches")?;
-    budget.users_and_webhooks().await.context("users and webhooks")?;
-    budget.features().await.context("fairness, audit, tracing and encryption")?;
-    budget.flood().await.context("a flood")?;
-    budget.lists().await.context("lists")?;
-    budget.stored().await.context("stored Pods")?;
-    budget.list_of_none().await.context("a list of nothing")?;
-    budget.idle_watches().await.context("idle watches")?;
-    budget.watches().await.context("watches")?;
-    budget.definitions().await.context("definitions")?;
+    for group in Group::value_variants() {
+        if run.only.is_none_or(|only| only == *group) {
+            budget.measure(*group).await.with_context(|| format!("{group:?}"))?;
+        }
+    }
     budget.write();
     Ok(())
 }
@@ -169,6 +181,23 @@ pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
 impl BudgetRun<'_> {
     fn set(&mut self, row: Row, value: f64) {
         self.values.insert(row, Ok(value));
+    }
+
+    async fn measure(&mut self, group: Group) -> Result<()> {
+        match group {
+            Group::Starts => self.starts().await,
+            Group::SmallObjects => self.small_objects().await,
+            Group::Patches => self.patches().await,
+            Group::UsersAndWebhooks => self.users_and_webhooks().await,
+            Group::Features => self.features().await,
+            Group::Flood => self.flood().await,
+            Group::Lists => self.lists().await,
+            Group::Stored => self.stored().await,
+            Group::ListOfNone => self.list_of_none().await,
+            Group::IdleWatches => self.idle_watches().await,
+            Group::Watches => self.watches().await,
+            Group::Definitions => self.definitions().await,
+        }
     }
 
     /// Sets a value that needs access to the server's process.
@@ -205,6 +234,7 @@ impl BudgetRun<'_> {
             let (value, note) = match self.values.get(&row) {
                 Some(Ok(value)) => (Some(*value), ""),
                 Some(Err(note)) => (None, *note),
+                None if self.run.only.is_some() => continue,
                 None => (None, NO_PROCESS),
             };
             let kind = Kind::Budget { budget, note: note.to_owned() };
@@ -273,6 +303,7 @@ impl BudgetRun<'_> {
     }
 
     async fn patches(&mut self) -> Result<()> {
+        self.values.insert(Row::Allocated, Err(ELSEWHERE));
         let bench = Bench::open(self.run).await?;
         let mut client = Client::connect(&bench.target).await?;
         let body = padded(&mut client, &bench.pods(), 10_000, |padding| pod(4, padding)).await?;
@@ -310,12 +341,14 @@ impl BudgetRun<'_> {
             (Row::Fairness, Feature::Fairness),
             (Row::Audit, Feature::Audit),
             (Row::Tracing, Feature::Tracing),
+            (Row::Watched, Feature::Watched),
             (Row::AesGcm, Feature::Encryption(Provider::AesGcm)),
             (Row::Secretbox, Feature::Encryption(Provider::Secretbox)),
             (Row::Kms, Feature::Encryption(Provider::Kms)),
         ] {
-            let (ratio, load) = features::ratio(self.run, feature).await?;
-            self.values.insert(row, ratio.ok_or(NO_PROGRAM));
+            let (ratios, load) = features::ratios(self.run, feature).await?;
+            let of_row = if row == Row::Watched { ratios.time } else { ratios.cpu };
+            self.values.insert(row, of_row.ok_or(NO_PROGRAM));
             self.report.add_errors(&format!("budget, {row:?}"), &load.errors);
         }
         let start = features::encrypted_start(self.run).await?;

@@ -40,8 +40,40 @@ pub enum Feature {
     Audit,
     /// Tracing of one request of a hundred. Nobody receives the spans.
     Tracing,
+    /// Priority and fairness, auditing and tracing together.
+    Watched,
     /// Encryption of Pods at rest.
     Encryption(Provider),
+}
+
+/// What a server with a feature needs over what it needs without, as medians of pairs. `None`
+/// without a program to start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ratios {
+    /// The server's processor time.
+    pub cpu: Option<f64>,
+    /// Time of a request among others: one over their rate.
+    pub time: Option<f64>,
+}
+
+/// What requests took.
+#[derive(Clone, Copy, Default)]
+struct Took {
+    cpu_ms: Option<f64>,
+    seconds: f64,
+}
+
+impl Took {
+    fn of(load: &Load) -> Took {
+        Took { cpu_ms: load.server_cpu_ms(), seconds: load.rate().recip() }
+    }
+
+    fn plus(self, other: Took) -> Took {
+        Took {
+            cpu_ms: self.cpu_ms.zip(other.cpu_ms).map(|(one, other)| one + other),
+            seconds: self.seconds + other.seconds,
+        }
+    }
 }
 
 /// A provider of an encryption configuration.
@@ -80,8 +112,14 @@ impl Feature {
     /// Returns the arguments of a server without and with the feature. Files are written to `dir`.
     fn arguments(self, dir: &Path) -> Result<[String; 2]> {
         let path = |name: &str| dir.join(name);
+        let unfair = || "--enable-priority-and-fairness=false".to_owned();
         Ok(match self {
-            Feature::Fairness => ["--enable-priority-and-fairness=false".to_owned(), String::new()],
+            Feature::Fairness => [unfair(), String::new()],
+            Feature::Watched => {
+                let [_, audit] = Feature::Audit.arguments(dir)?;
+                let [_, tracing] = Feature::Tracing.arguments(dir)?;
+                [unfair(), format!("{audit} {tracing}")]
+            }
             Feature::Audit => {
                 let policy = path("policy.yaml");
                 let log = path("audit.log");
@@ -111,14 +149,13 @@ impl Feature {
     }
 }
 
-/// Returns the server's processor time per get and create of a small Pod with the feature over that
-/// without it (of encryption, per create only), as the median of pairs, and the merged load. `None`
-/// without a program to start. The user is a service account, since administrators are exempt from
-/// priority and fairness.
-pub async fn ratio(run: &Arc<Run>, feature: Feature) -> Result<(Option<f64>, Load)> {
+/// Returns what a get and a create of a small Pod (of encryption, a create only) need with the
+/// feature over what they need without, and the merged load. The user is a service account, since
+/// administrators are exempt from priority and fairness.
+pub async fn ratios(run: &Arc<Run>, feature: Feature) -> Result<(Ratios, Load)> {
     let mut all = Load::default();
     if run.program().is_none() {
-        return Ok((None, all));
+        return Ok((Ratios::default(), all));
     }
     let dir = TempDir::new()?;
     let uses_kms = feature == Feature::Encryption(Provider::Kms);
@@ -130,23 +167,24 @@ pub async fn ratio(run: &Arc<Run>, feature: Feature) -> Result<(Option<f64>, Loa
         let account = accounts::account(&bench).await?;
         servers.push((bench.with(account), bench));
     }
-    let mut ratios = vec![];
+    let mut cpu = vec![];
+    let mut times = vec![];
     for round in 0..ROUNDS {
-        let mut times = vec![];
+        let mut took = vec![];
         for (bench, _) in &servers {
-            let gets = if with_gets { gets(bench, &mut all).await? } else { Some(0.0) };
             let creates = creates(bench, round, &mut all).await?;
-            times.push(gets.zip(creates).map(|(get, create)| get + create));
+            took.push(if with_gets { gets(bench, &mut all).await?.plus(creates) } else { creates });
         }
-        if let [Some(off), Some(on)] = times[..] {
-            ratios.push(on / off);
+        if let [off, on] = took[..] {
+            cpu.extend(on.cpu_ms.zip(off.cpu_ms).map(|(on, off)| on / off));
+            times.push(on.seconds / off.seconds);
         }
     }
     for (_, bench) in servers {
         bench.close().await?;
     }
-    let ratio = (!ratios.is_empty()).then(|| quantile(&ratios, 0.5));
-    Ok((ratio, all))
+    let median = |ratios: &[f64]| (!ratios.is_empty()).then(|| quantile(ratios, 0.5));
+    Ok((Ratios { cpu: median(&cpu), time: median(&times) }, all))
 }
 
 /// Starts a server with more arguments.
@@ -156,18 +194,16 @@ async fn open_with(run: &Arc<Run>, more: &str) -> Result<Bench> {
     Bench::open(&Arc::new(run)).await
 }
 
-/// Returns the server's processor time of a get, in milliseconds.
-async fn gets(bench: &Bench, all: &mut Load) -> Result<Option<f64>> {
+async fn gets(bench: &Bench, all: &mut Load) -> Result<Took> {
     let duration = bench.duration() / ROUND_DIVISOR;
     let path = format!("{}/{}", bench.pods(), accounts::POD);
     let get = move |_: usize, _: u64, _: &[u8]| Some(ApiRequest::get(&path));
     let load = drive(bench, bench.run.connections, duration, get).await?;
     all.merge(&load);
-    Ok(load.server_cpu_ms())
+    Ok(Took::of(&load))
 }
 
-/// Returns the server's processor time of a create, in milliseconds.
-async fn creates(bench: &Bench, round: u32, all: &mut Load) -> Result<Option<f64>> {
+async fn creates(bench: &Bench, round: u32, all: &mut Load) -> Result<Took> {
     let duration = bench.duration() / ROUND_DIVISOR;
     let path = bench.pods();
     let body = pod(1, 0);
@@ -176,7 +212,7 @@ async fn creates(bench: &Bench, round: u32, all: &mut Load) -> Result<Option<f64
     };
     let load = drive(bench, bench.run.connections, duration, create).await?;
     all.merge(&load);
-    Ok(load.server_cpu_ms())
+    Ok(Took::of(&load))
 }
 
 /// Returns the time of a start with 100,000 Pods that are encrypted over that with as many in

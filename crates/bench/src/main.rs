@@ -125,6 +125,9 @@ pub struct Run {
     /// Scales down the stores of `budget`, `growth` and `etcd`, for a trial run.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Measures only the rows of `budget` that belong to this, such as "features" or "lists".
+    #[arg(long, value_name = "GROUP")]
+    only: Option<budget::Group>,
     /// Watchers of `watch`.
     #[arg(long, default_value_t = 100)]
     watchers: usize,
