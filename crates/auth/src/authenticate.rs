@@ -19,12 +19,26 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub struct Credentials<'a> {
     /// The `Authorization` header.
     pub authorization: Option<&'a str>,
+    /// The token among the subprotocols of a WebSocket.
+    pub protocol: ProtocolToken<'a>,
     /// The client's certificate, as the TLS layer verified it.
     pub certificate: Certificate<'a>,
     /// The user in the headers of a front proxy whose certificate was verified.
     pub front_proxy: Option<User>,
     /// The path of the request: anonymous access may be limited to some paths.
     pub path: &'a str,
+}
+
+/// A bearer token given as a WebSocket subprotocol, because browsers cannot send the header.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProtocolToken<'a> {
+    /// There is none.
+    #[default]
+    Absent,
+    /// There are several, it is not text in base64, or no other subprotocol stands beside it.
+    Invalid,
+    /// The token.
+    Token(&'a str),
 }
 
 /// A client's certificate.
@@ -151,7 +165,13 @@ impl Authenticator {
         {
             return Ok(authenticated.user);
         }
+        if let ProtocolToken::Token(token) = credentials.protocol
+            && let Ok(authenticated) = self.authenticate_token(token, &[], now, notes).await
+        {
+            return Ok(authenticated.user);
+        }
         let is_invalid = token.is_some()
+            || credentials.protocol != ProtocolToken::Absent
             || match credentials.certificate {
                 Certificate::Absent => false,
                 Certificate::Refused => true,

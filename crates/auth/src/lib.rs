@@ -35,7 +35,7 @@ pub mod x509;
 pub use abac::{Abac, AbacError};
 pub use annotations::Annotations;
 pub use attributes::{Attributes, Selectors};
-pub use authenticate::{Authenticator, Certificate, Credentials};
+pub use authenticate::{Authenticator, Certificate, Credentials, ProtocolToken};
 pub use authorize::{Authorizer, Mode, UserRules, forbidden};
 pub use bootstrap_token::{BootstrapToken, BootstrapTokens};
 pub use certificate_request::{CertificateAuthority, CertificateRequest, NameCounts};

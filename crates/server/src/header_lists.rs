@@ -10,6 +10,12 @@ pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     })
 }
 
+/// Whether a request asks for a WebSocket, whatever its method.
+pub(crate) fn is_handshake(headers: &HeaderMap) -> bool {
+    has_token(headers, header::UPGRADE, "websocket")
+        && has_token(headers, header::CONNECTION, "upgrade")
+}
+
 /// Returns the words of a header that is a list, in all its values.
 pub(crate) fn header_tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());

@@ -36,10 +36,12 @@ use crate::response_body::ResponseBody;
 use crate::route::{ResourceRoute, Route, is_dotted};
 use crate::traced::{self, Seen};
 use crate::upgrade::{Upgrade, UpgradedConnection};
-use crate::websocket;
+use crate::websocket::{self, GivenToken};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
-use keelson_auth::{ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, User};
+use keelson_auth::{
+    ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, ProtocolToken, User,
+};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::clock;
 use keelson_resources::RemoteVersion;
@@ -449,13 +451,14 @@ async fn authenticated(
     request: &mut Arrived,
 ) -> Result<(Result<User, Failure>, bool), Failure> {
     let Arrived { head, context, .. } = request;
-    let by_protocol = websocket::authorization(&head.headers)?;
+    let by_protocol = GivenToken::read(&head.headers);
     let by_header = head.headers.get(header::AUTHORIZATION).map(|value| {
         // An unreadable header must not turn its sender into the anonymous user.
         std::str::from_utf8(value.as_bytes()).map_err(|_| Status::unauthorized())
     });
     let credentials = Credentials {
-        authorization: by_header.transpose()?.or(by_protocol.as_deref()),
+        authorization: by_header.transpose()?,
+        protocol: by_protocol.credential(),
         certificate: match &head.peer.certificate {
             None => Certificate::Absent,
             Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
@@ -464,8 +467,9 @@ async fn authenticated(
         path: head.uri.path(),
     };
     let now = app.registry.clock.now();
-    let has_any =
-        credentials.authorization.is_some() || credentials.certificate != Certificate::Absent;
+    let has_any = credentials.authorization.is_some()
+        || credentials.protocol != ProtocolToken::Absent
+        || credentials.certificate != Certificate::Absent;
     let certificate = head.peer.certificate.as_ref();
     let user = app.authenticator.authenticate(credentials, now, context.notes()).await;
     if let (Ok(_), Some(not_after)) = (&user, certificate.and_then(PeerCertificate::not_after)) {
@@ -494,6 +498,7 @@ fn proxied_user(app: &App, head: &RequestHead) -> Result<Option<User>, Failure> 
 /// client's credentials.
 fn drop_credentials(app: &App, headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
+    websocket::drop_tokens(headers);
     let proxy = app.authenticator.front_proxy();
     let names_user = |name: &str| {
         FrontProxy::is_standard_header(name) || proxy.is_some_and(|proxy| proxy.reads(name))

@@ -94,8 +94,6 @@ impl RequestHead {
 
     /// Whether the client asks for a WebSocket (RFC 6455).
     pub fn is_websocket(&self) -> bool {
-        self.method == Method::GET
-            && header_lists::has_token(&self.headers, header::UPGRADE, "websocket")
-            && header_lists::has_token(&self.headers, header::CONNECTION, "upgrade")
+        self.method == Method::GET && header_lists::is_handshake(&self.headers)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::app::App;
 use crate::body::{Body, ChunkStream};
-use crate::header_lists::{has_token, header_tokens};
+use crate::header_lists::{has_token, header_tokens, is_handshake};
 use crate::peer::shutdown_requested;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
@@ -15,7 +15,7 @@ use futures_util::{SinkExt, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use keelson_meta::{Failure, Status};
+use keelson_auth::ProtocolToken;
 use tokio::sync::watch;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -169,8 +169,7 @@ fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
     if !headers.contains_key(header::ORIGIN) {
         return Err(refused(403));
     }
-    let mut protocols = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
-        .filter(|protocol| !protocol.starts_with(TOKEN_PREFIX));
+    let mut protocols = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL);
     let protocol = protocols.next();
     let more = protocols.next();
     if more.is_some() {
@@ -246,14 +245,58 @@ fn refused(code: u16) -> Box<Reply> {
     Box::new(respond::text(code, ""))
 }
 
-/// Returns the value of the `Authorization` header given as a WebSocket subprotocol, because
-/// browsers cannot send the header itself. Fails with 401 if it is invalid.
-pub(crate) fn authorization(headers: &HeaderMap) -> Result<Option<String>, Failure> {
-    let mut tokens = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
-        .filter_map(|protocol| protocol.strip_prefix(TOKEN_PREFIX));
-    let Some(token) = tokens.next() else { return Ok(None) };
-    let token = URL_SAFE_NO_PAD.decode(token).ok().and_then(|token| String::from_utf8(token).ok());
-    token.map(|token| Some(format!("Bearer {token}"))).ok_or_else(Status::unauthorized)
+/// The bearer token among the subprotocols of a handshake (apiserver
+/// `authentication/request/websocket`).
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum GivenToken {
+    Absent,
+    Invalid,
+    Token(String),
+}
+
+impl GivenToken {
+    /// Reads the token of a WebSocket's handshake. Other requests have none.
+    pub fn read(headers: &HeaderMap) -> GivenToken {
+        if !is_handshake(headers) {
+            return GivenToken::Absent;
+        }
+        let protocols = || header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL);
+        let mut tokens = protocols().filter_map(|protocol| protocol.strip_prefix(TOKEN_PREFIX));
+        let Some(token) = tokens.next() else { return GivenToken::Absent };
+        let decoded = URL_SAFE_NO_PAD.decode(token).ok().map(String::from_utf8);
+        match (decoded, tokens.next()) {
+            (Some(Ok(token)), None) if token.is_empty() => GivenToken::Absent,
+            (Some(Ok(token)), None) if protocols().any(|one| !one.starts_with(TOKEN_PREFIX)) => {
+                GivenToken::Token(token)
+            }
+            _ => GivenToken::Invalid,
+        }
+    }
+
+    /// Returns the token as authentication reads it.
+    pub fn credential(&self) -> ProtocolToken<'_> {
+        match self {
+            GivenToken::Absent => ProtocolToken::Absent,
+            GivenToken::Invalid => ProtocolToken::Invalid,
+            GivenToken::Token(token) => ProtocolToken::Token(token),
+        }
+    }
+}
+
+/// Takes tokens off the subprotocols, so that neither a node nor another server sees them.
+pub(crate) fn drop_tokens(headers: &mut HeaderMap) {
+    let protocols = || header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL);
+    if !protocols().any(|protocol| protocol.starts_with(TOKEN_PREFIX)) {
+        return;
+    }
+    let others: Vec<&str> = protocols().filter(|one| !one.starts_with(TOKEN_PREFIX)).collect();
+    let others = others.join(",");
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if let Ok(value) = HeaderValue::try_from(others)
+        && !value.is_empty()
+    {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+    }
 }
 
 #[cfg(test)]
@@ -274,12 +317,48 @@ mod tests {
         assert_eq!(Framing::LengthPrefixed.next(&mut chunk), None);
     }
 
+    fn asked(protocols: &'static [&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
+        for protocol in protocols {
+            headers.append(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+        }
+        headers
+    }
+
     #[test]
     fn tokens_come_as_subprotocols() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(authorization(&headers), Ok(None));
-        let text = "base64url.bearer.authorization.k8s.io.dG9r, x";
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(text));
-        assert_eq!(authorization(&headers), Ok(Some("Bearer tok".to_owned())));
+        let check = |protocols: &'static [&'static str], want: GivenToken| {
+            assert_eq!(GivenToken::read(&asked(protocols)), want, "{protocols:?}");
+        };
+        const TOKEN: &str = "base64url.bearer.authorization.k8s.io.dG9r";
+        check(&[], GivenToken::Absent);
+        check(&["x"], GivenToken::Absent);
+        check(&["base64url.bearer.authorization.k8s.io.", "x"], GivenToken::Absent);
+        check(&[TOKEN, "x"], GivenToken::Token("tok".to_owned()));
+        check(&["x, base64url.bearer.authorization.k8s.io.dG9r"], GivenToken::Token("tok".into()));
+        // No other is left to answer with.
+        check(&[TOKEN], GivenToken::Invalid);
+        check(&[TOKEN, TOKEN, "x"], GivenToken::Invalid);
+        check(&["base64url.bearer.authorization.k8s.io.d!", "x"], GivenToken::Invalid);
+        check(&["base64url.bearer.authorization.k8s.io._w", "x"], GivenToken::Invalid);
+        let mut plain = asked(&[TOKEN, "x"]);
+        plain.remove(header::UPGRADE);
+        assert_eq!(GivenToken::read(&plain), GivenToken::Absent);
+    }
+
+    #[test]
+    fn tokens_are_taken_off_the_subprotocols() {
+        let check = |protocols: &'static [&'static str], want: Option<&str>| {
+            let mut headers = asked(protocols);
+            drop_tokens(&mut headers);
+            let left = headers.get(header::SEC_WEBSOCKET_PROTOCOL).map(|one| one.to_str().unwrap());
+            assert_eq!(left, want, "{protocols:?}");
+        };
+        check(&[], None);
+        check(&["x, y"], Some("x, y"));
+        check(&["base64url.bearer.authorization.k8s.io.dG9r, x", "y"], Some("x,y"));
+        check(&["base64url.bearer.authorization.k8s.io.dG9r"], None);
     }
 }

@@ -89,7 +89,8 @@ fn requests() -> Vec<String> {
     let secret = r#"{"metadata":{"name":"s"},"stringData":{"password":"planted-password"}}"#;
     let broken = r#"{"metadata":{"name":"s"},"stringData":{"password":"planted-password"#;
     let wrong = r#"{"metadata":{"name":"s","labels":{"a":7}},"data":{"p":"planted?"}}"#;
-    let protocol = "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.cGxhbnRlZA\r\n";
+    let protocol = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
+                    Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.cGxhbnRlZA, x\r\n";
     vec![
         request(&format!("POST {secrets}"), admin, secret),
         request(&format!("GET {secrets}/s"), admin, ""),

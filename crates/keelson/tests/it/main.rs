@@ -60,6 +60,7 @@ mod short_connections;
 mod simulation;
 mod spans;
 mod stop_signals;
+mod stream_credentials;
 mod supervisor;
 mod swap;
 mod taken_over;
