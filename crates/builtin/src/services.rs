@@ -116,6 +116,7 @@ impl Claims for Services {
             self.ports.release(&ports::of(deleted)).await;
             self.ports.count(registry);
             addresses::release(registry, &addresses::of(deleted)).await;
+            addresses::delete_endpoints(registry, deleted).await;
         })
     }
 }

@@ -4,6 +4,7 @@
 use crate::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion, by_priority};
 use keelson_kinds::api_services::priorities;
 use keelson_meta::Str;
+use std::cmp::Reverse;
 
 /// A group in discovery.
 pub struct ListedGroup<'a> {
@@ -13,6 +14,23 @@ pub struct ListedGroup<'a> {
     pub versions: Vec<ListedVersion<'a>>,
     /// The group, if only this server serves it.
     pub own: Option<&'a ApiGroup>,
+    /// The highest `groupPriorityMinimum` of its APIServices.
+    pub priority: i64,
+}
+
+impl ListedGroup<'_> {
+    /// Returns the first name of its APIServices.
+    fn first_service(&self) -> String {
+        let names = self.versions.iter().map(|version| version.name());
+        names.map(|version| format!("{version}.{}", self.name)).min().unwrap_or_default()
+    }
+}
+
+/// Sorts groups as `/apis` lists them for clients that do not ask for aggregated discovery: those
+/// of the same priority by the names of their APIServices, not by their own (kube-aggregator
+/// `SortedByGroupAndVersion`).
+pub fn sort_by_services(groups: &mut [ListedGroup<'_>]) {
+    groups.sort_by_cached_key(|group| (Reverse(group.priority), group.first_service()));
 }
 
 /// A version of a group in discovery.
@@ -41,17 +59,16 @@ pub fn listed_groups<'a>(api: &'a ApiTable, remote: &'a [RemoteGroup]) -> Vec<Li
     if remote.is_empty() {
         return own.map(|group| listed(&group.name, Some(group), None)).collect();
     }
-    let mut groups: Vec<(i64, ListedGroup<'_>)> = own
+    let mut groups: Vec<ListedGroup<'_>> = own
         .map(|group| {
             let other = remote.iter().find(|other| other.name == group.name);
-            let priority = own_priority(group).max(other.map_or(0, |other| other.priority));
-            (priority, listed(&group.name, Some(group), other))
+            listed(&group.name, Some(group), other)
         })
         .collect();
     let others = remote.iter().filter(|other| api.group(&other.name).is_none());
-    groups.extend(others.map(|other| (other.priority, listed(&other.name, None, Some(other)))));
-    groups.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.name.cmp(other.name)));
-    groups.into_iter().map(|(_, group)| group).collect()
+    groups.extend(others.map(|other| listed(&other.name, None, Some(other))));
+    groups.sort_by_key(|group| (Reverse(group.priority), group.name));
+    groups
 }
 
 /// Returns one group as discovery lists it; `None`: nobody serves it.
@@ -88,7 +105,9 @@ fn listed<'a>(
             priority(other).cmp(&priority(one)).then_with(by_name)
         });
     }
-    ListedGroup { name, versions, own: own.filter(|_| others.is_empty()) }
+    let own_priority = own.map(own_priority).unwrap_or_default();
+    let priority = other.map_or(own_priority, |other| other.priority.max(own_priority));
+    ListedGroup { name, versions, own: own.filter(|_| others.is_empty()), priority }
 }
 
 fn own_priority(group: &ApiGroup) -> i64 {

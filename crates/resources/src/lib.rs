@@ -32,7 +32,7 @@ pub use attached::Attached;
 pub use built_in::{Served, built_in, built_in_kinds, storage_version_hash, stored_gvk};
 pub use cel_rules::CelRules;
 pub use etcd_codec::{EncodeError, EtcdCodec, StorageMediaType};
-pub use group_order::{ListedGroup, ListedVersion, listed_group, listed_groups};
+pub use group_order::{ListedGroup, ListedVersion, listed_group, listed_groups, sort_by_services};
 pub use kind::{Kind, VersionChecks};
 pub use open_api_index::{OpenApiIndex, OpenApiIndexCache};
 pub use record_checker::{OtherRecord, RecordChecker};

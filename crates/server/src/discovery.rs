@@ -3,7 +3,9 @@
 use keelson_meta::{Map, Str, Value, value};
 use keelson_registry::Registry;
 use keelson_resources::api_table::{ApiGroup, ApiVersion, Endpoint, Source};
-use keelson_resources::{ListedGroup, listed_group, listed_groups, storage_version_hash};
+use keelson_resources::{
+    ListedGroup, listed_group, listed_groups, sort_by_services, storage_version_hash,
+};
 
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -45,7 +47,8 @@ fn legacy_group(group: &ListedGroup<'_>, typed: bool) -> Value {
 pub(crate) fn groups(registry: &Registry) -> Value {
     let api = registry.api();
     let remote = registry.remote_groups();
-    let groups = listed_groups(&api, &remote);
+    let mut groups = listed_groups(&api, &remote);
+    sort_by_services(&mut groups);
     let groups: Vec<Value> = groups.iter().map(|group| legacy_group(group, false)).collect();
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": (groups)})
 }

@@ -7,9 +7,9 @@ use keelson_kinds::service::families::{
 };
 use keelson_meta::ip::{self, Cidr};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value, value};
-use keelson_registry::Registry;
 use keelson_registry::metrics::AllocationWay;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
+use keelson_registry::{Registry, Target};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
@@ -231,16 +231,26 @@ pub(super) async fn create(
 
 /// Deletes the `IPAddress` objects of these addresses, if they exist.
 pub(super) async fn release(registry: &Registry, addresses: &[String]) {
-    let permit = Permit::internal("system:apiserver");
     for name in addresses {
-        let target = registry.target("networking.k8s.io", "ipaddresses", "", name);
-        let options = DeleteOptions::default();
-        match registry.delete(&permit, &target, &options, &mut vec![]).await {
-            Ok(_) => {}
-            Err(status) if status.code == 404 => {}
-            Err(status) => {
-                tracing::warn!(address = name, %status.message, "service address not released");
-            }
+        delete(registry, registry.target("networking.k8s.io", "ipaddresses", "", name)).await;
+    }
+}
+
+/// Deletes the Endpoints of a deleted service, so that another one of this name does not begin with
+/// them (registry `core/service/storage`, `afterDelete`).
+pub(super) async fn delete_endpoints(registry: &Registry, service: &Object) {
+    delete(registry, registry.target("", "endpoints", service.namespace(), service.name())).await;
+}
+
+/// Deletes what belongs to a service, if it exists.
+async fn delete(registry: &Registry, target: Target) {
+    let permit = Permit::internal("system:apiserver");
+    match registry.delete(&permit, &target, &DeleteOptions::default(), &mut vec![]).await {
+        Ok(_) => {}
+        Err(status) if status.code == 404 => {}
+        Err(status) => {
+            let name = &target.name;
+            tracing::warn!(%name, %status.message, "not deleted with its service");
         }
     }
 }

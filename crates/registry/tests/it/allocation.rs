@@ -60,6 +60,27 @@ async fn an_ip_address_object_exists_until_its_service_is_deleted() {
     assert_eq!(create(&harness, "b", "", &spec).await.0, 201);
 }
 
+#[tokio::test]
+async fn endpoints_are_deleted_with_their_service() {
+    let harness = Harness::open().await;
+    let endpoints = "/api/v1/namespaces/default/endpoints";
+    for name in ["a", "b"] {
+        let body = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+        let (code, _) =
+            harness.send("POST", endpoints, "", body.as_bytes()).await.expect("an answer");
+        assert_eq!(code, 201);
+        assert_eq!(create(&harness, name, "", r#"{"ports":[{"port":80}]}"#).await.0, 201);
+    }
+    let dry = br#"{"dryRun":["All"]}"#;
+    let (code, _) =
+        harness.send("DELETE", &format!("{SERVICES}/a"), "", dry).await.expect("an answer");
+    assert_eq!(code, 200);
+    assert_eq!(code_of(&harness, "GET", &format!("{endpoints}/a")).await, 200);
+    assert_eq!(code_of(&harness, "DELETE", &format!("{SERVICES}/a")).await, 200);
+    assert_eq!(code_of(&harness, "GET", &format!("{endpoints}/a")).await, 404);
+    assert_eq!(code_of(&harness, "GET", &format!("{endpoints}/b")).await, 200);
+}
+
 /// Upstream drops the port with the policy that needed it, and frees it.
 #[tokio::test]
 async fn a_service_that_needs_no_health_check_gives_up_its_port() {

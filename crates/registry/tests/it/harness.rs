@@ -227,6 +227,7 @@ impl Harness {
         let options = DeleteOptions {
             grace_period_seconds: given.int_at(&["gracePeriodSeconds"]),
             propagation: all.into_iter().find(|one| Some(one.name()) == policy),
+            dry_run: given.get("dryRun").is_some(),
             given: orphan.map(|_| "orphanDependents").into_iter().collect(),
             ..DeleteOptions::default()
         };

@@ -191,3 +191,32 @@ fn custom_resources_say_group_and_version_of_their_kind() {
     assert_eq!(ships["subresources"][0]["responseKind"], kind);
     server.stop();
 }
+
+/// Groups of the same priority: `/apis` sorts them by their APIServices (`v1.later.test` before
+/// `v1alpha1.early.test`), aggregated discovery by their names.
+#[test]
+fn groups_of_definitions_are_in_the_order_of_their_api_services() {
+    let server = Server::start_plain(Options::default());
+    let client = server.client();
+    for (group, version) in [("early.test", "v1alpha1"), ("later.test", "v1")] {
+        let definition = json!({"metadata": {"name": format!("ships.{group}")}, "spec": {
+            "group": group, "scope": "Cluster", "names": {"plural": "ships", "kind": "Ship"},
+            "versions": [{"name": version, "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        assert_eq!(client.post(definitions, &definition).status, 201);
+        client.poll(&format!("/apis/{group}/{version}/ships"), |answer| answer.status == 200);
+    }
+    let names = |groups: &Value, name: &str| -> Vec<String> {
+        let groups = groups.as_array().expect("groups").iter();
+        let names = groups.map(|group| group.pointer(name).expect("a name"));
+        let names = names.map(|name| name.as_str().expect("a text").to_owned());
+        names.filter(|name| name.ends_with(".test")).collect()
+    };
+    let legacy = client.get("/apis");
+    assert_eq!(names(&legacy.body["groups"], "/name"), ["later.test", "early.test"]);
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let aggregated = get(&client, "/apis", accept);
+    assert_eq!(names(&aggregated["items"], "/metadata/name"), ["early.test", "later.test"]);
+    server.stop();
+}
