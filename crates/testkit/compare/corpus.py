@@ -39,7 +39,7 @@ UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TIME = re.compile(r"(?:20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} 20\d\d \d\d:\d\d:\d\d \+0000)")
 VERSION = re.compile(r"((?:resource version|resourceVersion|ResourceVersion|Resource Version)[^0-9a-zA-Z]{0,60})\d+")
 ADDRESS = re.compile(r"\b10\.0\.0\.\d+\b")
-PORT = re.compile(r"((?:nodePort|NodePort|healthCheckNodePort|HealthCheck NodePort)[^0-9\n]{0,30})3[0-2]\d\d\d\b|(?<=:)3[0-2]\d\d\d(?=/)")
+PORT = re.compile(r"((?:nodePort|NodePort|healthCheckNodePort|HealthCheck NodePort)[^0-9\n]{0,30}|NodePort:\s+\S+\s+)3[0-2]\d\d\d\b|(?<=:)3[0-2]\d\d\d(?=/)")
 TOKEN_VOLUME = re.compile(r"(?<=kube-api-access-)[a-z0-9]{5}\b")
 # An unknown field or a value of another type ends the check of its map, whose order is that of Go maps.
 TYPED = re.compile(r"(failed to create typed \w+ object \([^)]*\)): .*", re.DOTALL)
