@@ -242,6 +242,9 @@ class Project:
             self.definitions.append(path)
             # Its conditions follow at any time.
             return True
+        if document.kind in ("APIService", "FlowSchema"):
+            # A loop of the server writes them, before or after the requests that follow.
+            self.wait_for_conditions(path)
         self.read_and_apply(document, path, text)
         if document.kind in corpus_documents.INTRUSIVE:
             self.remove(*self.created.pop())
@@ -261,16 +264,20 @@ class Project:
             if form != PROTOBUF or is_built_in(document.version):
                 ask("read", f"{label} as {form}", "GET", path, accept=form)
 
+    def wait_for_conditions(self, path, enough=bool):
+        """Waits until the conditions of an object are enough on both servers, by default any."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            bodies = [json.loads(answer[2]) for answer in self.comparison.each("GET", path)]
+            states = [{one["type"]: one["status"] for one in (body.get("status") or {}).get("conditions") or []} for body in bodies]
+            if all(enough(state) for state in states):
+                break
+            time.sleep(0.05)
+
     def wait_for_definitions(self):
         """Waits until both servers serve the new definitions."""
-        deadline = time.monotonic() + 60
         for path in self.definitions:
-            while time.monotonic() < deadline:
-                bodies = [json.loads(answer[2]) for answer in self.comparison.each("GET", path)]
-                states = [{one["type"]: one["status"] for one in (body.get("status") or {}).get("conditions") or []} for body in bodies]
-                if all(state.get("Established") == "True" or state.get("NamesAccepted") == "False" for state in states):
-                    break
-                time.sleep(0.05)
+            self.wait_for_conditions(path, lambda state: state.get("Established") == "True" or state.get("NamesAccepted") == "False")
         if self.definitions:
             # A kube-apiserver serves them a moment later.
             time.sleep(2)
