@@ -9,7 +9,7 @@ pub use conflict::{Conflict, Conflicts};
 
 use crate::fields::equal_values;
 use crate::managed::{
-    Manager, Managers, Operation, Scope, UNMANAGED, new_manager, reconcile_all,
+    Manager, Managers, Operation, Refused, Scope, UNMANAGED, new_manager, reconcile_all,
     remove_changed_fields, track_before_apply,
 };
 use crate::typed::{self, Form};
@@ -103,11 +103,11 @@ pub fn apply(
         })?;
     }
     let mut managers = managers_of(scope, request, live)?;
-    reconcile_all(scope, &mut managers, live);
+    reconcile_all(scope, &mut managers, live).map_err(ApplyError::Internal)?;
     let merged = typed::merge(scope.schema, &live.root, config_root)
         .map_err(|errors| ApplyError::Internal(format!("failed to merge config: {errors}")))?;
     let mut state = ApplyState { scope, request, managers, object: Object { root: merged } };
-    let applier = state.record_applier(config_root);
+    let applier = state.record_applier(config_root)?;
     state.remove_other_managers(live, &applier)?;
     let changed = !equal_objects(live, &state.object);
     let mut object = if changed { state.object } else { live.clone() };
@@ -164,7 +164,7 @@ struct ApplyState<'a> {
 impl ApplyState<'_> {
     /// Records the applier as the manager of the fields that the configuration sets. Removes from
     /// the merged object the fields that only its previous configuration set. Returns the applier.
-    fn record_applier(&mut self, config: &Map) -> Manager {
+    fn record_applier(&mut self, config: &Map) -> Result<Manager, ApplyError> {
         let mut fields = typed::field_set(self.scope.schema, Form::Written, config);
         if let Some(filter) = self.scope.filter {
             filter.apply(&mut fields);
@@ -173,9 +173,10 @@ impl ApplyState<'_> {
         let applier = new_manager(self.scope, self.request.manager, Operation::Apply);
         let last = self.managers.replace(&applier, fields);
         if let Some((version, last)) = last {
-            prune::prune(self.scope, &self.managers, &mut self.object, &version, last);
+            prune::prune(self.scope, &self.managers, &mut self.object, &version, last)
+                .map_err(|why| ApplyError::Internal(format!("failed to prune fields: {why}")))?;
         }
-        applier
+        Ok(applier)
     }
 
     /// Removes the changed fields from the other managers, or fails with the conflicts.
@@ -193,7 +194,11 @@ impl ApplyState<'_> {
             Some(applier),
             is_forced,
         );
-        let Err(mut conflicts) = result else { return Ok(()) };
+        let mut conflicts = match result {
+            Ok(_) => return Ok(()),
+            Err(Refused::Version(why)) => return Err(ApplyError::Internal(why)),
+            Err(Refused::Conflicts(conflicts)) => conflicts,
+        };
         if self.request.manager == KUBECTL
             && let Some(allowed) = last_applied::unchanged_fields(self.scope, live)
         {

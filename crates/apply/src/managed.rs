@@ -10,7 +10,7 @@ mod update;
 pub use codec::InvalidEntry;
 pub use update::{manager_name, restore_times, update, validate};
 
-pub(crate) use ownership::{reconcile_all, remove_changed_fields};
+pub(crate) use ownership::{Refused, reconcile_all, remove_changed_fields};
 pub(crate) use update::track_before_apply;
 
 use crate::fields::{FieldSet, Filter};
@@ -31,8 +31,10 @@ pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 pub const UNKNOWN_MANAGER: &str = "unknown";
 
 /// Converts an object to another version. Returns it with the schema of that version, or `None`
-/// when the version is not served; entries of such a version are dropped.
-pub type Convert<'a> = dyn Fn(&Object, &GroupVersion) -> Option<(Schema, Object)> + 'a;
+/// when there is no such version; entries of such a version are dropped. An error is upstream's
+/// text, which ends an apply; an update drops all entries.
+pub type Convert<'a> =
+    dyn Fn(&Object, &GroupVersion) -> Result<Option<(Schema, Object)>, String> + 'a;
 
 /// The endpoint of a request, as far as field management needs it.
 #[derive(Clone, Copy)]
@@ -45,6 +47,20 @@ pub struct Scope<'a> {
     pub filter: Option<&'a Filter>,
     /// Converts objects to the versions of other entries.
     pub convert: &'a Convert<'a>,
+}
+
+impl Scope<'_> {
+    /// Converts an object to the version of an entry.
+    pub(crate) fn convert_to(
+        &self,
+        object: &Object,
+        api_version: &str,
+    ) -> Result<Option<(Schema, Object)>, String> {
+        match GroupVersion::parse(api_version) {
+            Some(version) => (self.convert)(object, &version),
+            None => Ok(None),
+        }
+    }
 }
 
 /// The operation of a `managedFields` entry.

@@ -333,7 +333,12 @@ fn managers_of_other_versions_keep_their_paths() {
         let request = crate::apply::Request { manager, force: false, now };
         let version = schema.gvk.api_version();
         let text = format!(r#"{{"apiVersion":"{version}","kind":"Thing","spec":{spec}}}"#);
-        let scope = Scope { schema, subresource: "", filter: None, convert: &convert };
+        let scope = Scope {
+            schema,
+            subresource: "",
+            filter: None,
+            convert: &|obj, version| Ok(convert(obj, version)),
+        };
         crate::apply::apply(&scope, &request, &live, &json(&text)).map(|done| done.object)
     };
     let one =

@@ -237,7 +237,7 @@ impl Server {
             schema: &self.schema,
             subresource: self.subresource,
             filter: self.filter.as_ref(),
-            convert: &|_, _| None,
+            convert: &|_, _| Ok(None),
         }
     }
 

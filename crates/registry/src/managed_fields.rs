@@ -10,11 +10,11 @@ use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
 use keelson_kinds::StatusMetadata;
 use keelson_kinds::strategy::ResetFields;
-use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Timestamp, Value};
+use keelson_meta::{Failure, GroupVersion, Object, Timestamp, Value};
 use keelson_resources::Kind;
 use keelson_resources::api_table::Source;
 use keelson_schema::{Schema, decode};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 /// Updates the managedFields of objects that are written through one version of a resource or
 /// subresource (upstream's `FieldManager`).
@@ -28,8 +28,6 @@ pub(crate) struct FieldManager<'a> {
     kind: Option<&'a Kind>,
     /// The results of a conversion webhook.
     conversions: Option<&'a Conversions>,
-    /// The error of a conversion that cannot be compared.
-    conversion_error: Mutex<Option<String>>,
 }
 
 impl<'a> FieldManager<'a> {
@@ -39,15 +37,7 @@ impl<'a> FieldManager<'a> {
         let name = subresource.name();
         let schema = target.schema();
         let kind = Some(&*target.kind);
-        let conversion_error = Mutex::default();
-        FieldManager {
-            schema,
-            subresource: name,
-            filter,
-            kind,
-            conversions: None,
-            conversion_error,
-        }
+        FieldManager { schema, subresource: name, filter, kind, conversions: None }
     }
 
     /// Whether the version is the storage version, or the only one.
@@ -66,39 +56,21 @@ impl<'a> FieldManager<'a> {
 
     /// Returns the manager for a subresource with a kind of its own, such as Scale.
     pub fn with_own_kind(schema: &'a Schema, subresource: &'a str) -> FieldManager<'a> {
-        let conversion_error = Mutex::default();
-        FieldManager {
-            schema,
-            subresource,
-            filter: None,
-            kind: None,
-            conversions: None,
-            conversion_error,
-        }
+        FieldManager { schema, subresource, filter: None, kind: None, conversions: None }
     }
 
     /// Calls `work` with the scope that the apply crate needs.
     fn with_scope<T>(&self, work: impl FnOnce(&Scope<'_>) -> T) -> T {
-        let convert = |obj: &Object, version: &GroupVersion| -> Option<(Schema, Object)> {
-            let Some(kind) = self.kind else {
+        let convert = |obj: &Object, version: &GroupVersion| match self.kind {
+            None => {
                 let same = self.schema.gvk.group_version() == *version;
-                return same.then(|| (self.schema.clone(), obj.clone()));
-            };
-            let to = kind.versions.iter().find(|to| to.gvk.group_version() == *version)?;
-            if kind.source == Source::BuiltIn {
-                return Some((to.clone(), kind.convert(obj.clone(), self.schema, to)));
+                Ok(same.then(|| (self.schema.clone(), obj.clone())))
             }
-            let given = obj.api_version();
-            let from = kind
-                .versions
-                .iter()
-                .find(|from| from.gvk.api_version() == given)
-                .unwrap_or(self.schema);
-            let converted = match kind.has_conversion_webhook {
-                true if from.gvk != to.gvk => self.conversions?.get(obj, from, to)?,
-                _ => obj.clone(),
-            };
-            Some((to.clone(), self.canonicalize(to, converted)?))
+            Some(kind) if kind.source == Source::BuiltIn => {
+                let to = kind.versions.iter().find(|to| to.gvk.group_version() == *version);
+                Ok(to.map(|to| (to.clone(), kind.convert(obj.clone(), self.schema, to))))
+            }
+            Some(kind) => self.convert_custom(kind, obj, version),
         };
         work(&Scope {
             schema: self.schema,
@@ -108,20 +80,37 @@ impl<'a> FieldManager<'a> {
         })
     }
 
-    /// Canonicalizes a custom resource in another version. A field that the version does not have
-    /// is an error, because upstream does not prune objects for the comparison.
-    fn canonicalize(&self, to: &Schema, object: Object) -> Option<Object> {
-        let canonical = decode::canonicalize(to, object.into_value()).ok()?;
-        if let Some(unknown) = canonical.strict_errors.first() {
-            let field = unknown.trim_start_matches("unknown field ").trim_matches('"');
-            let why = format!(".{field}: field not declared in schema");
-            self.conversion_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    /// Converts a custom resource to another version, served or not; `None`: a webhook has to be
+    /// called first. A version that the definition does not have, or a field that the version does
+    /// not have, is an error: upstream does not prune objects for the comparison.
+    fn convert_custom(
+        &self,
+        kind: &Kind,
+        obj: &Object,
+        version: &GroupVersion,
+    ) -> Result<Option<(Schema, Object)>, String> {
+        let Some(to) = kind.any_version(version) else {
+            return Err(format!("request to convert CR to an invalid group/version: {version}"));
+        };
+        let from = GroupVersion::parse(obj.api_version());
+        let from = from.and_then(|from| kind.any_version(&from)).unwrap_or(self.schema);
+        let needs_webhook = kind.has_conversion_webhook && from.gvk != to.gvk;
+        let converted = match (needs_webhook, self.conversions) {
+            (true, Some(conversions)) => match conversions.get(obj, from, to) {
+                Some(converted) => converted,
+                None => return Ok(None),
+            },
+            (true, None) => return Ok(None),
+            (false, _) => obj.clone(),
+        };
+        let canonical = decode::canonicalize(to, converted.into_value())?;
+        let unknown: Vec<String> =
+            canonical.strict_errors.iter().map(|why| undeclared(why)).collect();
+        match &unknown[..] {
+            [] => Ok(Some((to.clone(), canonical.object))),
+            [one] => Err(one.clone()),
+            several => Err(format!("errors:\n  {}", several.join("\n  "))),
         }
-        Some(canonical.object)
-    }
-
-    fn take_conversion_error(&self) -> Option<String> {
-        self.conversion_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Records the field manager of the fields that an update changed.
@@ -129,10 +118,6 @@ impl<'a> FieldManager<'a> {
         let name = &options.field_manager;
         let now = now.text();
         self.with_scope(|scope| managed::update(scope, name, &now, Some(old), new));
-        // Upstream lets the write succeed and drops all managed fields.
-        if self.take_conversion_error().is_some() {
-            new.metadata_mut().remove("managedFields");
-        }
     }
 
     /// Applies a configuration (server-side apply).
@@ -148,14 +133,14 @@ impl<'a> FieldManager<'a> {
         let none = Object::new();
         let live = live.unwrap_or(&none);
         let applied = self.with_scope(|scope| apply::apply(scope, &request, live, config))?;
-        if let Some(error) = self.take_conversion_error() {
-            let name = format!("{}/{}", live.namespace(), live.name());
-            let gvk = &self.schema.gvk;
-            let why = format!("failed to convert merged object ({name}; {gvk}): {error}");
-            return Err(Status::new(Reason::Unknown, why));
-        }
         Ok(applied.object)
     }
+}
+
+/// Returns what structured-merge-diff says of an unknown field, given `unknown field "spec.a"`.
+fn undeclared(why: &str) -> String {
+    let field = why.trim_start_matches("unknown field ").trim_matches('"');
+    format!(".{field}: field not declared in schema")
 }
 
 /// Returns the filter for fields that a write to this subresource cannot change and so cannot own.

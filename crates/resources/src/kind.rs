@@ -294,6 +294,11 @@ impl Kind {
         Ok((obj, schema.clone()))
     }
 
+    /// Returns the schema of a version of a custom resource, served or not.
+    pub fn any_version(&self, version: &GroupVersion) -> Option<&Schema> {
+        self.all_versions.iter().find(|schema| schema.gvk.group_version() == *version)
+    }
+
     /// Encodes an object in the storage version as a record of the store.
     pub fn record(&self, obj: &mut Object) -> Bytes {
         self.record_in(&self.storage, obj)

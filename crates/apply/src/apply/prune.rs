@@ -3,7 +3,7 @@
 use crate::fields::FieldSet;
 use crate::managed::{Managers, Scope, UNMANAGED};
 use crate::typed::{self, Form};
-use keelson_meta::{GroupVersion, Map, Object, Str};
+use keelson_meta::{Map, Object, Str};
 use keelson_schema::Schema;
 
 /// Removes the fields of `last` that no manager owns any more. `last` is the applier's previous
@@ -15,16 +15,15 @@ pub(super) fn prune(
     merged: &mut Object,
     version: &Str,
     last: FieldSet,
-) {
+) -> Result<(), String> {
     let is_one_version = *version == scope.schema.gvk.api_version()
         && managers.iter().all(|manager| manager.api_version == *version);
     if !is_one_version {
-        prune_across_versions(scope, managers, merged, version, last);
-        return;
+        return prune_across_versions(scope, managers, merged, version, last);
     }
     let owned_now = managers.owned_at(version);
     if last.is_subset(&owned_now) {
-        return;
+        return Ok(());
     }
     let schema = scope.schema;
     let last = typed::with_named_fields(schema, last);
@@ -34,6 +33,7 @@ pub(super) fn prune(
     let rest = typed::field_set_without(schema, Form::Written, &merged.root, &unowned);
     let removed = fields_outside(schema, &merged.root, rest, FieldSet::new()).intersection(&last);
     typed::remove(schema, &mut merged.root, &removed);
+    Ok(())
 }
 
 /// Adds the fields that no apply can remove: name, version and the metadata that the server writes.
@@ -51,15 +51,17 @@ fn fields_outside(schema: &Schema, object: &Map, left: FieldSet, owned: FieldSet
 }
 
 /// Prunes when the managers use more than one version: the fields of each manager are restored in
-/// its own version.
+/// its own version (structured-merge-diff `Updater.prune`).
 fn prune_across_versions(
     scope: &Scope<'_>,
     managers: &Managers,
     merged: &mut Object,
     version: &Str,
     last: FieldSet,
-) {
-    let Some((schema, base)) = to_version(scope, merged, version) else { return };
+) -> Result<(), String> {
+    let base = to_version(scope, merged, version)
+        .map_err(|why| format!("failed to convert merged object to last applied version: {why}"))?;
+    let Some((schema, base)) = base else { return Ok(()) };
     let last = typed::with_named_fields(&schema, last);
     let mut pruned = base.clone();
     typed::remove(&schema, &mut pruned.root, &last);
@@ -67,31 +69,43 @@ fn prune_across_versions(
     // Start with the version of the last set: the pruned object may not convert to other versions.
     versions.sort_by_key(|other| other != version);
     for other in versions {
-        let (Some((schema, mut whole)), Some((_, part))) =
-            (to_version(scope, &base, &other), to_version(scope, &pruned, &other))
-        else {
-            continue;
+        let convert = |object: &Object, which: &str| {
+            to_version(scope, object, &other).map_err(|why| {
+                format!(
+                    "failed add back owned items: failed to convert {which} object at version \
+                     {other}: {why}"
+                )
+            })
         };
+        let Some((schema, mut whole)) = convert(&base, "merged")? else { continue };
+        let Some((_, part)) = convert(&pruned, "pruned")? else { continue };
         let left = typed::field_set(&schema, Form::Written, &part.root);
         let owned = with_unmanaged(managers.owned_at(&other));
         let unowned = fields_outside(&schema, &whole.root, left, owned);
         typed::remove(&schema, &mut whole.root, &unowned);
         pruned = whole;
     }
-    let Some((_, rest)) = to_version(scope, &pruned, version) else { return };
+    let dangling = to_version(scope, &pruned, version)
+        .map_err(|why| format!("failed add back dangling items: {why}"))?;
+    let Some((_, rest)) = dangling else { return Ok(()) };
     let rest = typed::field_set(&schema, Form::Written, &rest.root);
     let removed = fields_outside(&schema, &base.root, rest, FieldSet::new()).intersection(&last);
     let mut result = base;
     typed::remove(&schema, &mut result.root, &removed);
-    if let Some((_, result)) = to_version(scope, &result, &scope.schema.gvk.api_version()) {
+    if let Some((_, result)) = to_version(scope, &result, &scope.schema.gvk.api_version())? {
         *merged = result;
     }
+    Ok(())
 }
 
 /// Returns the object in a version, with the schema of that version.
-fn to_version(scope: &Scope<'_>, object: &Object, version: &Str) -> Option<(Schema, Object)> {
+fn to_version(
+    scope: &Scope<'_>,
+    object: &Object,
+    version: &Str,
+) -> Result<Option<(Schema, Object)>, String> {
     if object.api_version() == version && scope.schema.gvk.api_version() == *version {
-        return Some((scope.schema.clone(), object.clone()));
+        return Ok(Some((scope.schema.clone(), object.clone())));
     }
-    (scope.convert)(object, &GroupVersion::parse(version)?)
+    scope.convert_to(object, version)
 }

@@ -3,7 +3,7 @@
 use super::{Manager, Managers, Scope};
 use crate::fields::FieldSet;
 use crate::typed::{self, Comparison, Form};
-use keelson_meta::{GroupVersion, Object, Str};
+use keelson_meta::{Object, Str};
 use keelson_schema::Schema;
 use std::collections::HashMap;
 
@@ -24,24 +24,40 @@ impl Changes {
 }
 
 /// Updates the field sets of all managers for schema changes: a field that became atomic has one
-/// owner. Drops the managers of versions that are not served.
-pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &Object) {
+/// owner. Drops the managers of versions that do not exist.
+pub(crate) fn reconcile_all(
+    scope: &Scope<'_>,
+    managers: &mut Managers,
+    live: &Object,
+) -> Result<(), String> {
     let own = scope.schema.gvk.api_version();
     let mut others: HashMap<Str, Option<Schema>> = HashMap::new();
+    for manager in &managers.list {
+        let version = &manager.api_version;
+        if *version != own && !others.contains_key(version) {
+            let converted = scope.convert_to(live, version)?;
+            others.insert(version.clone(), converted.map(|(schema, _)| schema));
+        }
+    }
     managers.list.retain_mut(|manager| {
         if manager.api_version == own {
             manager.change(|fields| typed::reconcile(scope.schema, fields));
             return true;
         }
-        let schema = others.entry(manager.api_version.clone()).or_insert_with(|| {
-            let version = GroupVersion::parse(&manager.api_version);
-            let converted = version.and_then(|version| (scope.convert)(live, &version));
-            converted.map(|(schema, _)| schema)
-        });
-        let Some(schema) = schema else { return false };
+        let Some(Some(schema)) = others.get(&manager.api_version) else { return false };
         manager.change(|fields| typed::reconcile(schema, fields));
         true
     });
+    Ok(())
+}
+
+/// Why a change of owners is refused.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// Managers would lose fields; these.
+    Conflicts(Vec<(Manager, FieldSet)>),
+    /// An object cannot be compared in the version of a manager.
+    Version(String),
 }
 
 /// Compares the old and new object and removes the changed fields from all managers except
@@ -49,13 +65,14 @@ pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &O
 ///
 /// Unless `is_forced`, a manager that would lose a written field is a conflict. Then no manager
 /// changes, and the error lists the managers, sorted, with the fields that each would lose.
+/// (structured-merge-diff `Updater.update`.)
 pub(crate) fn remove_changed_fields(
     scope: &Scope<'_>,
     managers: &mut Managers,
     objects: (&Object, &Object),
     except: Option<&Manager>,
     is_forced: bool,
-) -> Result<Comparison, Vec<(Manager, FieldSet)>> {
+) -> Result<Comparison, Refused> {
     let (old, new) = objects;
     let form = if except.is_some() { Form::Merged } else { Form::Decoded };
     let mut comparison =
@@ -74,7 +91,8 @@ pub(crate) fn remove_changed_fields(
         if *version == own {
             versions.push(Changes::of(version.clone(), &comparison));
         } else {
-            versions.extend(changes_in(scope, version, old, form, new));
+            let changes = changes_in(scope, version, old, form, new);
+            versions.extend(changes.map_err(Refused::Version)?);
         }
     }
     let changes_of =
@@ -90,7 +108,7 @@ pub(crate) fn remove_changed_fields(
         }
         if !conflicts.is_empty() {
             conflicts.sort_by(|a, b| a.0.compare_identity(&b.0));
-            return Err(conflicts);
+            return Err(Refused::Conflicts(conflicts));
         }
     }
     managers.list.retain_mut(|manager| {
@@ -104,20 +122,23 @@ pub(crate) fn remove_changed_fields(
     Ok(comparison)
 }
 
-/// Compares the objects in another version; `None` when the version is not served.
+/// Compares the objects in another version; `None` when there is no such version.
 fn changes_in(
     scope: &Scope<'_>,
     api_version: &Str,
     old: &Object,
     form: Form,
     new: &Object,
-) -> Option<Changes> {
-    let version = GroupVersion::parse(api_version)?;
-    let (schema, old) = (scope.convert)(old, &version)?;
-    let (_, new) = (scope.convert)(new, &version)?;
+) -> Result<Option<Changes>, String> {
+    let convert = |object: &Object, which: &str| {
+        let converted = scope.convert_to(object, api_version);
+        converted.map_err(|why| format!("failed to convert {which} object: {why}"))
+    };
+    let Some((schema, old)) = convert(old, "old")? else { return Ok(None) };
+    let Some((_, new)) = convert(new, "new")? else { return Ok(None) };
     let mut comparison = typed::compare(&schema, (Form::Decoded, &old.root), (form, &new.root));
     if let Some(filter) = scope.filter {
         comparison.filter(filter);
     }
-    Some(Changes::of(api_version.clone(), &comparison))
+    Ok(Some(Changes::of(api_version.clone(), &comparison)))
 }

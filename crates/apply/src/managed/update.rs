@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 128;
 /// A client may replace the entries, or reset them with `[]` or `[{}]`, except through a
 /// subresource. A stored object without entries stays without. An object loses its entries when an
 /// item of a keyed list lacks its keys, and a custom resource when the old or the new object has a
-/// value of another type than its schema.
+/// value of another type than its schema, or cannot be compared in the version of a manager.
 pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>, new: &mut Object) {
     let empty = Object::new();
     let live = old.unwrap_or(&empty);
@@ -35,8 +35,9 @@ pub(crate) fn track_before_apply(scope: &Scope<'_>, now: &str, live: &Object) ->
     managers
 }
 
-/// Moves the changed fields to `manager` from all others. Returns false when the new object has
-/// list items without keys or values of another type, so that its fields cannot be tracked.
+/// Moves the changed fields to `manager` from all others. Returns false when the fields of the new
+/// object cannot be tracked: it has list items without keys, values of another type, or cannot be
+/// compared in the version of a manager.
 fn record_update(
     scope: &Scope<'_>,
     managers: &mut Managers,
@@ -49,10 +50,13 @@ fn record_update(
     if scope.schema.types.is_custom_resource() && !(has_types(old) && has_types(new)) {
         return false;
     }
-    reconcile_all(scope, managers, old);
+    if reconcile_all(scope, managers, old).is_err() {
+        return false;
+    }
     // A forced change has no conflicts.
-    let comparison =
-        remove_changed_fields(scope, managers, (old, new), None, true).unwrap_or_default();
+    let Ok(comparison) = remove_changed_fields(scope, managers, (old, new), None, true) else {
+        return false;
+    };
     if comparison.is_unkeyed {
         return false;
     }

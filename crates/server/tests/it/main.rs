@@ -7,6 +7,7 @@
 mod access_reviews;
 mod answer_forms;
 mod applies;
+mod applies_of_versions;
 mod authorization;
 mod bad_input;
 mod bad_input_tls;
