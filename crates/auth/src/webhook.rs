@@ -93,7 +93,7 @@ impl Reviewer {
             let sent =
                 self.client.send(&request, RESPONSE_BYTES_MAX, Instant::now() + self.timeout);
             let response = sent.await.map_err(|error| match error.phase {
-                Phase::Head => format!("Post {}: {error}", quote(&self.url)),
+                Phase::Connect | Phase::Head => format!("Post {}: {error}", quote(&self.url)),
                 Phase::Body => error.to_string(),
             })?;
             // Redirects are not followed.

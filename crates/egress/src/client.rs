@@ -5,7 +5,7 @@ use crate::address::authority;
 use crate::connection::{self, Body, SecuredStream, Sender, Target, hyper_cause, was_refused};
 use crate::error::{Cause, Error};
 use crate::metrics::{self, Sent};
-use crate::peer::{Peer, Route, Scheme};
+use crate::peer::{Network, NetworkChoice, Peer, Route, Scheme};
 use crate::proxy::Proxy;
 use crate::resolve::{ADDRESSES_MAX, NoServices, Reach, Resolved, Resolver, lookup};
 use crate::selector::{EgressSelector, Tunneler};
@@ -130,6 +130,28 @@ impl Egress {
             clients.insert(peer.clone(), client.clone());
         }
         Ok(client)
+    }
+
+    /// Resolves a peer with [`Route::Given`], once: the result is reached at the address, or by the
+    /// name, that was found, and its certificate must have the name from before. Its requests name
+    /// the address as their host. The error text is that of the [`Resolver`].
+    pub async fn located(&self, peer: Peer) -> Result<Peer, String> {
+        if peer.route != Route::Given {
+            return Ok(peer);
+        }
+        let found = match self.resolver.resolve(&peer.host, peer.port).await? {
+            Resolved::Addresses(found) => {
+                found.first().map(|address| (address.ip().to_string(), address.port()))
+            }
+            Resolved::Name { host, port } => Some((host, port)),
+        };
+        let (host, port) = found.ok_or_else(|| format!("{} has no address", peer.host))?;
+        let selection = match peer.selection {
+            NetworkChoice::ByRoute => NetworkChoice::Network(Network::Cluster),
+            chosen => chosen,
+        };
+        let server_name = peer.server_name.or(Some(peer.host));
+        Ok(Peer { host, port, route: Route::Dns, server_name, selection, ..peer })
     }
 
     fn clients(&self) -> MutexGuard<'_, HashMap<Peer, Arc<Client>>> {

@@ -4,7 +4,7 @@ use crate::error::Cause;
 use crate::peer::Peer;
 use crate::resolve::ADDRESSES_MAX;
 use crate::selector::Tunneler;
-use crate::wire::{AddrPair, Security, Wire, io_cause, tls_cause};
+use crate::wire::{AddrPair, FirstBytes, Security, Wire, io_cause, tls_cause};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{Either, Full};
@@ -25,8 +25,9 @@ use tokio_rustls::client::TlsStream;
 
 /// Maximum bytes of status line and headers in HTTP/1.1.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
-/// Maximum headers of a response in HTTP/1.1.
-const HEADERS_MAX: usize = 256;
+/// Maximum headers of a response in HTTP/1.1; memory is set aside for each. Upstream limits only
+/// the bytes.
+const HEADERS_MAX: usize = 1024;
 /// Maximum bytes of the headers of a response in HTTP/2.
 const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
 /// HTTP/2 flow-control window of a stream.
@@ -98,8 +99,12 @@ pub(crate) async fn connect(
     let Security::Tls(config, name) = security else {
         return Ok((SecuredStream::Plain(stream), addrs));
     };
-    let tls = TlsConnector::from(config.clone()).connect(name.clone(), stream);
-    let stream = tls.await.map_err(|error| io_cause(error, addrs))?;
+    let tls = TlsConnector::from(config.clone()).connect(name.clone(), FirstBytes::of(stream));
+    let stream = tls.into_fallible().await;
+    let stream = stream.map_err(|(error, stream)| match io_cause(error, addrs) {
+        Cause::NotTls if stream.are(b"HTTP/") => Cause::PlainHttp,
+        cause => cause,
+    })?;
     Ok((SecuredStream::Tls(Box::new(stream)), addrs))
 }
 
@@ -164,7 +169,7 @@ fn http1() -> http1::Builder {
 /// A connection, with TLS or without. TLS may end without close_notify, as in Go: HTTP frames its
 /// messages, except responses that end with their connection.
 pub(crate) enum SecuredStream {
-    Tls(Box<TlsStream<Wire>>),
+    Tls(Box<TlsStream<FirstBytes>>),
     Plain(Wire),
 }
 

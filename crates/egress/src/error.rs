@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 /// The stage at which an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// Before the connection for an upgrade was open, with the handshake of TLS.
+    Connect,
     /// Before the response.
     Head,
     /// After status and headers, within the body.
@@ -24,6 +26,10 @@ pub struct Error {
 }
 
 impl Error {
+    pub(crate) fn connect(cause: Cause) -> Error {
+        Error { phase: Phase::Connect, cause }
+    }
+
     pub(crate) fn head(cause: Cause) -> Error {
         Error { phase: Phase::Head, cause }
     }
@@ -55,6 +61,8 @@ pub enum Cause {
     Certificate(String),
     /// The peer sent a TLS alert.
     Alert(String),
+    /// The peer speaks HTTP without TLS.
+    PlainHttp,
     /// The peer does not speak TLS.
     NotTls,
     /// Another TLS handshake error.
@@ -103,7 +111,8 @@ impl fmt::Display for Cause {
             }
             Cause::Certificate(why) => write!(f, "tls: failed to verify certificate: {why}"),
             Cause::Alert(text) => write!(f, "remote error: tls: {text}"),
-            Cause::NotTls => f.write_str("http: server gave HTTP response to HTTPS client"),
+            Cause::PlainHttp => f.write_str("http: server gave HTTP response to HTTPS client"),
+            Cause::NotTls => f.write_str("tls: first record does not look like a TLS handshake"),
             Cause::Transport { addrs: Some((local, peer)), error } => {
                 write!(f, "read tcp {local}->{peer}: read: {}", errno(error))
             }

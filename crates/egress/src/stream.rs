@@ -112,17 +112,19 @@ impl Client {
         request: Request<()>,
         deadline: Instant,
     ) -> Result<UpgradeAnswer, Error> {
-        let answer = timeout_at(deadline, self.upgrade_head(request, deadline)).await;
-        answer.map_err(|_| Cause::Deadline).flatten().map_err(Error::head)
+        let late = |_| Cause::Deadline;
+        let opened = timeout_at(deadline, self.open_for_upgrade(deadline)).await;
+        let opened = opened.map_err(late).flatten().map_err(Error::connect)?;
+        let answer = timeout_at(deadline, self.upgrade_head(request, opened)).await;
+        answer.map_err(late).flatten().map_err(Error::head)
     }
 
     async fn upgrade_head(
         self: &Arc<Self>,
         request: Request<()>,
-        deadline: Instant,
+        opened: Opened,
     ) -> Result<UpgradeAnswer, Cause> {
-        let permit = self.stream_permit(deadline).await?;
-        let (mut sender, addrs) = self.open_for_upgrade(deadline).await?;
+        let Opened { mut sender, addrs, permit } = opened;
         let empty = Empty::new().map_err(|never| match never {});
         let mut message = request.map(|()| Body::Right(UnsyncBoxBody::new(empty)));
         self.address(&mut message, Version::HTTP_11);
@@ -196,14 +198,19 @@ impl HttpBody for StreamedResponse {
     }
 }
 
+/// A connection in HTTP/1.1 that is not pooled and may be upgraded.
+struct Opened {
+    sender: http1::SendRequest<Body>,
+    addrs: AddrPair,
+    permit: OwnedSemaphorePermit,
+}
+
 impl Client {
-    /// Opens a connection in HTTP/1.1 that is not pooled and may be upgraded.
-    async fn open_for_upgrade(
-        self: &Arc<Self>,
-        deadline: Instant,
-    ) -> Result<(http1::SendRequest<Body>, AddrPair), Cause> {
+    async fn open_for_upgrade(self: &Arc<Self>, deadline: Instant) -> Result<Opened, Cause> {
+        let permit = self.stream_permit(deadline).await?;
         let (stream, addrs) = self.connect_http1(deadline).await?;
         let sender = connection::start_upgradable(stream).await;
-        sender.map(|sender| (sender, addrs)).map_err(|error| hyper_cause(&error, addrs))
+        let sender = sender.map_err(|error| hyper_cause(&error, addrs))?;
+        Ok(Opened { sender, addrs, permit })
     }
 }

@@ -4,11 +4,12 @@ use crate::error::Cause;
 use crate::verify::GoCertificateError;
 use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
 use rustls_pki_types::ServerName;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The local and the remote address; `None` through a proxy.
 pub(crate) type AddrPair = Option<(SocketAddr, SocketAddr)>;
@@ -28,6 +29,74 @@ pub(crate) enum Security {
     Tls(Arc<ClientConfig>, ServerName<'static>),
     /// Not at all.
     None,
+}
+
+/// A stream that remembers the first bytes that it has received, as many as the header of a TLS
+/// record has: they say what a peer speaks that does not speak TLS.
+pub(crate) struct FirstBytes {
+    wire: Wire,
+    received: [u8; 5],
+    /// How many bytes of `received` have been received.
+    len: u8,
+}
+
+impl FirstBytes {
+    pub fn of(wire: Wire) -> FirstBytes {
+        FirstBytes { wire, received: [0; 5], len: 0 }
+    }
+
+    /// Whether the first bytes are these.
+    pub fn are(&self, bytes: &[u8]) -> bool {
+        self.received.get(..self.len.into()) == Some(bytes)
+    }
+}
+
+impl AsyncRead for FirstBytes {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let polled = this.wire.as_mut().poll_read(cx, buf);
+        let missing = this.received.iter_mut().skip(this.len.into());
+        for (place, byte) in missing.zip(&buf.filled()[before..]) {
+            *place = *byte;
+            this.len += 1;
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for FirstBytes {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().wire.as_mut().poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().wire.as_mut().poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.wire.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().wire.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().wire.as_mut().poll_shutdown(cx)
+    }
 }
 
 /// Maps a transport error.

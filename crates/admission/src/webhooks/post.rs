@@ -88,7 +88,7 @@ fn failure_text(url: &str, timer: Timer, error: &Error) -> String {
         _ => error.to_string(),
     };
     match error.phase {
-        Phase::Head => format!("Post {}: {why}", quote(url)),
+        Phase::Connect | Phase::Head => format!("Post {}: {why}", quote(url)),
         Phase::Body => format!(
             "unexpected error when reading response body. Please retry. Original error: {why}"
         ),

@@ -80,7 +80,7 @@ impl Webhook {
     async fn post(&self, request: &Request) -> Result<(), String> {
         let sent = self.client.send(request, RESPONSE_BYTES_MAX, Instant::now() + TIMEOUT).await;
         let response = sent.map_err(|error| match error.phase {
-            Phase::Head => format!("Post {}: {error}", quote(&self.url)),
+            Phase::Connect | Phase::Head => format!("Post {}: {error}", quote(&self.url)),
             Phase::Body => error.to_string(),
         })?;
         if response.status.is_success() {

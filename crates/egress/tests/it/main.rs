@@ -330,6 +330,9 @@ async fn errors_of_absent_peers_and_peers_without_tls() {
     let plain = peer::start_with_text(b"HTTP/1.0 400 Bad Request\r\n\r\n").await;
     let text = text_of(&client(&authority, plain), "/").await;
     assert_eq!(text, "http: server gave HTTP response to HTTPS client");
+    let other = peer::start_with_text(b"SSH-2.0-OpenSSH\r\n").await;
+    let text = text_of(&client(&authority, other), "/").await;
+    assert_eq!(text, "tls: first record does not look like a TLS handshake");
     let silent = peer::start_with_text(b"").await;
     let text = text_of(&client(&authority, silent), "/").await;
     assert!(text == "EOF" || text.ends_with("read: connection reset by peer"), "{text}");
@@ -380,4 +383,30 @@ async fn services_are_resolved_and_verified_by_name() {
     let text = text_of(&service("b"), "/echo").await;
     assert!(text.ends_with("not b.default.svc"), "{text}");
     assert_eq!(text_of(&service("gone"), "/echo").await, "service \"gone\" not found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_located_service_is_named_by_its_address_and_verified_by_name() {
+    let authority = Authority::new();
+    let names = ["a.default.svc", "named.default.svc"].map(str::to_owned).to_vec();
+    let certificate = authority.issue(&Certificate { names, ..Certificate::default() });
+    let server = TestPeer::start(&certificate, "h2").await;
+    let egress = Egress::new(Arc::new(Table(server.address)));
+    let service = |name: &str| {
+        let host = format!("{name}.default.svc");
+        Peer { route: Route::Given, trust: authority.trust(), ..Peer::new(host, 443) }
+    };
+    let port = server.address.port();
+    for (name, at) in [("a", "127.0.0.1"), ("named", "localhost")] {
+        let located = egress.located(service(name)).await.expect("a place");
+        assert_eq!(located.authority(), format!("{at}:{port}"));
+        let client = egress.client(&located).expect("a client");
+        assert!(post(&client, "/echo").await.is_ok(), "{name}");
+    }
+    assert_eq!(server.hosts(), [format!("127.0.0.1:{port}"), format!("localhost:{port}")]);
+    let other = egress.located(service("b")).await.expect("a place");
+    let text = text_of(&egress.client(&other).expect("a client"), "/echo").await;
+    assert!(text.ends_with("not b.default.svc"), "{text}");
+    let gone = egress.located(service("gone")).await.expect_err("no place");
+    assert_eq!(gone, "service \"gone\" not found");
 }
