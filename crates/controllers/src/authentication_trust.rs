@@ -19,6 +19,7 @@ const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
 const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
+const UID_HEADERS: &str = "requestheader-uid-headers";
 /// Time between checks for expired CAs.
 const RESYNC: Duration = Duration::from_secs(60);
 
@@ -107,7 +108,7 @@ fn merged_data(before: &Map, trust: &ClientTrust, now: i64) -> Map {
         ("requestheader-allowed-names", &proxy.allowed_names),
         ("requestheader-extra-headers-prefix", &proxy.extra_header_prefixes),
         ("requestheader-group-headers", &proxy.group_headers),
-        ("requestheader-uid-headers", &proxy.uid_headers),
+        (UID_HEADERS, &proxy.uid_headers),
         ("requestheader-username-headers", &proxy.username_headers),
     ];
     for (key, names) in lists {
@@ -118,6 +119,10 @@ fn merged_data(before: &Map, trust: &ClientTrust, now: i64) -> Map {
             if !all.contains(name) {
                 all.push(name.clone());
             }
+        }
+        // As upstream, which knows this list for a shorter time than the others.
+        if all.is_empty() && key == UID_HEADERS {
+            continue;
         }
         data.insert(key, serde_json::json!(all).to_string());
     }
@@ -134,4 +139,20 @@ fn merge_bundles(first: &str, second: &str, now: i64) -> String {
         }
     }
     certificates.iter().map(|certificate| x509::pem(certificate)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_headers_are_there_when_empty_but_that_of_uids() {
+        let proxy = Arc::new(FrontProxy::default());
+        let trust =
+            ClientTrust { client_ca: String::new(), front_proxy: Some((String::new(), proxy)) };
+        let data = merged_data(&Map::new(), &trust, 0);
+        let empty = |key: &str| data.get(key).and_then(|value| value.as_str()) == Some("[]");
+        assert!(empty("requestheader-allowed-names") && empty("requestheader-group-headers"));
+        assert!(data.get(UID_HEADERS).is_none(), "{data:?}");
+    }
 }

@@ -149,12 +149,12 @@ impl TlsFiles {
     }
 
     /// Returns the authorities of client certificates, as they are published for extension API
-    /// servers.
+    /// servers: those of `--client-ca-file` if it is given, as upstream, and not the own one.
     pub fn trust(&self, pki: &Pki) -> Result<ClientTrust, StartError> {
-        let mut client_ca = pki.ca.clone();
-        if let Some(path) = &self.client_ca {
-            client_ca.push_str(&read("--client-ca-file", path)?);
-        }
+        let client_ca = match &self.client_ca {
+            Some(path) => read("--client-ca-file", path)?,
+            None => pki.ca.clone(),
+        };
         let front_proxy = match &self.front_proxy {
             Some((path, headers)) => Some((read(FRONT_PROXY_CA, path)?, headers.clone())),
             None => None,

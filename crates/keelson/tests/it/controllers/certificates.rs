@@ -145,11 +145,10 @@ fn requests_of_authorized_kubelets_are_approved() {
     server.stop();
 }
 
-#[test]
-fn client_ca_bundles_are_published_for_extension_servers() {
-    let server = crate::http::Server::start(keelson::Keelson::builder().token("t", "admin"));
+/// Returns the published authorities of client certificates.
+fn published_client_ca(server: &crate::http::Server) -> String {
     let registry = server.keelson.registry().clone();
-    let ca = server.block_on(async {
+    let map = server.block_on(async {
         let target =
             registry.target("", "configmaps", "kube-system", "extension-apiserver-authentication");
         let mut progress = registry.cache.progress_of(&registry.objects(&target.kind));
@@ -164,8 +163,25 @@ fn client_ca_bundles_are_published_for_extension_servers() {
         };
         tokio::time::timeout(crate::http::POLL_TIMEOUT, known).await.expect("it is made")
     });
-    let ca = ca.str_at(&["data", "client-ca-file"]).to_owned();
+    map.str_at(&["data", "client-ca-file"]).to_owned()
+}
+
+#[test]
+fn client_ca_bundles_are_published_for_extension_servers() {
+    let server = crate::http::Server::start(keelson::Keelson::builder().token("t", "admin"));
+    let ca = published_client_ca(&server);
     assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
+    server.stop();
+    // As in kube-apiserver, a file stands alone.
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pem, _) = crate::certificates::authority("clients");
+    let file = dir.path().join("clients.pem");
+    std::fs::write(&file, &pem).expect("a file");
+    let builder = keelson::Keelson::builder().token("t", "admin");
+    let server = crate::http::Server::start(
+        builder.with(|builder| builder.authentication.client_ca_file = Some(file)),
+    );
+    assert_eq!(published_client_ca(&server), pem.replace("\r\n", "\n"));
     server.stop();
 }
 
