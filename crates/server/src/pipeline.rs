@@ -365,7 +365,7 @@ impl<'a> Known<'a> {
     }
 
     /// Replaces the user by the one that he asks to act as, if he may.
-    async fn impersonate(mut self, app: &App) -> Result<Known<'a>, Failure> {
+    async fn impersonate(mut self, app: &App) -> Result<Known<'a>, Refusal> {
         let _step = self.request.context.start_step("constrainedimpersonation");
         let impersonated = impersonate::impersonate(
             &app.authorizer,
@@ -374,7 +374,8 @@ impl<'a> Known<'a> {
             &self.user,
             &self.attributes,
         )
-        .await?;
+        .await
+        .map_err(|failure| respond::not_permitted(&self.request.head, &failure))?;
         impersonate::remove_headers(&mut self.request.head.headers);
         if let Some(Impersonated { user, constraint }) = impersonated {
             if let Some(audited) = &self.request.head.audited {
@@ -434,14 +435,15 @@ impl<'a> Known<'a> {
     }
 
     /// Asks the authorizers.
-    async fn authorize(self, app: &App) -> Result<Permitted<'a>, Failure> {
+    async fn authorize(self, app: &App) -> Result<Permitted<'a>, Refusal> {
         let Known { request, user, attributes } = self;
         let annotations = request.context.annotations();
         let _step = request.context.start_step("authorization");
         let permit = app.authorizer.authorize_annotated(user, attributes, annotations).await;
         let took = request.end_step(app, Filter::Authorization);
         app.state.metrics.access.authorized(&permit, took);
-        Ok(Permitted { request, permit: permit? })
+        let permit = permit.map_err(|failure| respond::not_permitted(&request.head, &failure))?;
+        Ok(Permitted { request, permit })
     }
 }
 

@@ -56,9 +56,14 @@ pub(crate) fn passed_on(answer: Response<StreamedResponse>) -> Reply {
 pub(crate) fn text(code: u16, text: &str) -> Reply {
     let body = Body::from(text.as_bytes().to_vec());
     let mut response = with_body(code, "text/plain; charset=utf-8", body);
-    let nosniff = HeaderValue::from_static("nosniff");
-    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    forbid_sniffing(&mut response);
     response
+}
+
+/// Adds that a browser must not guess another media type.
+fn forbid_sniffing(reply: &mut Reply) {
+    let nosniff = HeaderValue::from_static("nosniff");
+    reply.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
 }
 
 /// Creates a 204 response.
@@ -128,6 +133,16 @@ pub(crate) fn failure(head: &RequestHead, failure: &Failure) -> Reply {
     }
     warn(&mut response, &failure.warnings);
     response
+}
+
+/// Creates the response to a request that the authorizers do not permit (apiserver
+/// `handlers/responsewriters/errors.go`).
+pub(crate) fn not_permitted(head: &RequestHead, why: &Failure) -> Reply {
+    let mut reply = failure(head, why);
+    if why.code == 403 {
+        forbid_sniffing(&mut reply);
+    }
+    reply
 }
 
 /// Creates a response with a `Status`.

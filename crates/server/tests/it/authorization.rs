@@ -66,6 +66,23 @@ fn a_binding_applies_from_its_creation_to_its_deletion() {
 }
 
 /// Proves: R-REF-02.
+/// As in upstream's `handlers/responsewriters/errors.go`: such an answer repeats what the client
+/// sent.
+#[test]
+fn a_browser_must_not_guess_the_type_of_a_refusal() {
+    let server = Server::start_plain(without_accounts());
+    let client = server.client();
+    let impersonating = "Impersonate-User: bob\r\n";
+    for (path, headers) in [(CONFIG_MAPS, ""), ("/metrics", ""), (CONFIG_MAPS, impersonating)] {
+        let refused = client.send_as(&format!("GET {path}"), headers, b"");
+        let header = refused.header("x-content-type-options");
+        assert_eq!((refused.status, header), (403, Some("nosniff")), "{path}");
+    }
+    let missing = client.get(&format!("{CONFIG_MAPS}/missing"));
+    assert_eq!((missing.status, missing.header("x-content-type-options")), (404, None));
+    server.stop();
+}
+
 #[test]
 fn writers_of_roles_and_bindings_cannot_escalate() {
     let server = Server::start_plain(without_accounts());
