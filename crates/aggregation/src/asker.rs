@@ -42,7 +42,30 @@ impl Asker {
         server: &RemoteServer,
         question: Question<'_>,
     ) -> Result<Response, String> {
-        let peer = peer(server, (self.identities)());
+        self.ask(server, question).await.map(|(answer, _)| answer)
+    }
+
+    /// Returns the body of a successful answer.
+    pub async fn body(
+        &self,
+        server: &RemoteServer,
+        question: Question<'_>,
+    ) -> Result<Bytes, String> {
+        let (answer, url) = self.ask(server, question).await?;
+        if answer.status.is_success() {
+            return Ok(answer.body);
+        }
+        let code = answer.status.as_u16();
+        Err(missing(&url, &format!("bad status from {url}: {code}")))
+    }
+
+    /// Returns the answer of a server and the URL that was asked, which names the address.
+    async fn ask(
+        &self,
+        server: &RemoteServer,
+        question: Question<'_>,
+    ) -> Result<(Response, String), String> {
+        let peer = self.egress.located(peer(server, (self.identities)())).await?;
         let url = format!("https://{}{}", peer.authority(), question.path);
         let failed = |why: &dyn Display| missing(&url, why);
         let client = self.egress.client(&peer).map_err(|error| failed(&error))?;
@@ -55,26 +78,9 @@ impl Asker {
         let path = question.path.to_owned();
         let request = Request { method: Method::GET, path, headers, body: Bytes::new() };
         let deadline = Instant::now() + ANSWER_TIME_MAX;
-        client
-            .send(&request, question.bytes_max, deadline)
-            .await
-            .map_err(|error| failed(&format!("Get \"{url}\": {error}")))
-    }
-
-    /// Returns the body of a successful answer.
-    pub async fn body(
-        &self,
-        server: &RemoteServer,
-        question: Question<'_>,
-    ) -> Result<Bytes, String> {
-        let path = question.path.to_owned();
-        let answer = self.get(server, question).await?;
-        if answer.status.is_success() {
-            return Ok(answer.body);
-        }
-        let url = format!("https://{}{path}", peer(server, None).authority());
-        let code = answer.status.as_u16();
-        Err(missing(&url, &format!("bad status from {url}: {code}")))
+        let answer = client.send(&request, question.bytes_max, deadline).await;
+        let answer = answer.map_err(|error| failed(&format!("Get \"{url}\": {error}")))?;
+        Ok((answer, url))
     }
 }
 

@@ -30,7 +30,8 @@ pub fn calls(egress: Arc<Egress>, identities: Identities) -> RemoteCalls {
 }
 
 async fn send(egress: &Egress, identities: &Identities, call: RemoteCall) -> RemoteAnswer {
-    let client = egress.client(&peer(&call.server, identities())).map_err(|e| e.to_string())?;
+    let peer = egress.located(peer(&call.server, identities())).await?;
+    let client = egress.client(&peer).map_err(|error| error.to_string())?;
     let mut headers = HeaderMap::new();
     user_headers(&mut headers, &call.user)?;
     headers.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));

@@ -80,7 +80,7 @@ async fn proxied(
         options.root.insert("path", resolved.route.rest.as_str());
     }
     app.registry.admit_connection(permit, target, kind, &mut options).await?;
-    let path = resolved.route.path_after_subresource(head.uri.path());
+    let path = resolved.route.proxied_path(head.uri.path());
     let asked = Connection::Proxy { path: &path };
     let location = app.registry.locate(permit, target, asked).await?;
     let Located::There(location) = location else {

@@ -1,10 +1,14 @@
 //! [`FarEnd`]: the far side of a connection, and the credentials that it is shown.
 
 use crate::app::App;
+use crate::header_lists;
 use crate::request_head::RequestHead;
+use crate::respond::OwnHeaders;
+use crate::rewrite::Links;
 use crate::throttle::Throttled;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use keelson_egress::{Client, Peer, Route, Scheme, Trust, Upgraded};
+use keelson_meta::status::quote;
 use keelson_meta::{Failure, Reason, Status};
 use keelson_registry::hooks::{FarSide, Location};
 use std::num::NonZeroU64;
@@ -18,8 +22,6 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 const UPGRADE_TIME_MAX: Duration = Duration::from_secs(30);
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The path that the client asked for.
-const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// The answers to cross-origin requests are this server's business, not that of the far side.
 const CORS: [HeaderName; 4] = [
@@ -132,22 +134,51 @@ pub(crate) fn upgrade_by() -> Instant {
     Instant::now() + UPGRADE_TIME_MAX
 }
 
-/// Returns the client's headers for a request that is passed on, without those of the connection.
-pub(crate) fn forwarded_headers(head: &RequestHead) -> HeaderMap {
+/// Returns the client's headers for a request that is passed on to a path of the far side, without
+/// those of the connection.
+pub(crate) fn forwarded_headers(head: &RequestHead, links: &Links, path: &str) -> HeaderMap {
     let mut headers = head.headers.clone();
     remove_hop_by_hop(&mut headers);
     headers.remove(header::EXPECT);
-    if let Ok(uri) = HeaderValue::from_str(head.uri.path()) {
-        headers.insert(X_FORWARDED_URI, uri);
-    }
+    links.forwarded(&mut headers, path);
     headers
 }
 
-/// Removes the headers of an answer that is passed on which speak of the connection, or which are
-/// this server's business.
-pub(crate) fn clean_answer(headers: &mut HeaderMap) {
+/// Removes what speaks of the connection, or is this server's business, from an answer that is
+/// passed on.
+pub(crate) fn clean_answer<B>(answer: &mut Response<B>) {
+    answer.extensions_mut().insert(OwnHeaders::First);
+    let is_unmodified = answer.status() == StatusCode::NOT_MODIFIED;
+    let headers = answer.headers_mut();
     remove_hop_by_hop(headers);
     CORS.iter().for_each(|name| drop(headers.remove(name)));
+    if is_unmodified {
+        // Go's server sends them with no 304.
+        headers.remove(header::CONTENT_TYPE);
+        headers.remove(header::CONTENT_LENGTH);
+    }
+}
+
+/// Returns why the answer to a request that asks for no other protocol cannot be passed on: it
+/// switches to one (Go's `httputil.ReverseProxy`).
+pub(crate) fn unasked_switch<B>(answer: &Response<B>) -> Option<String> {
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return None;
+    }
+    let headers = answer.headers();
+    let names_one = header_lists::has_token(headers, header::CONNECTION, "upgrade");
+    let value = headers.get(header::UPGRADE).filter(|_| names_one);
+    let protocol = String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes));
+    if protocol.is_empty() {
+        let why = "internal error: 101 switching protocols response with non-writable body";
+        return Some(why.to_owned());
+    }
+    let is_printable = protocol.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let quoted = quote(&protocol);
+    Some(match is_printable {
+        true => format!("backend tried to switch protocol {quoted} when \"\" was requested"),
+        false => format!("backend tried to switch to invalid protocol {quoted}"),
+    })
 }
 
 /// Adds the client's address to `X-Forwarded-For`.

@@ -1,6 +1,6 @@
 //! Headers: their text, those that are lists of words, and the removal of many.
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Whether a request asks for another protocol: as upstream, `Connection` contains the word.
 pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
@@ -37,5 +37,14 @@ pub(crate) fn remove(headers: &mut HeaderMap, is_picked: impl Fn(&str) -> bool) 
     while let Some(name) = headers.keys().find(|name| is_picked(name.as_str())) {
         let name = name.clone();
         headers.remove(name);
+    }
+}
+
+/// Adds a value of a header in front of those that it has.
+pub(crate) fn add_first(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    let others: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
+    headers.insert(name.clone(), value);
+    for other in others {
+        headers.append(name.clone(), other);
     }
 }

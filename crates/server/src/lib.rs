@@ -23,6 +23,7 @@ mod extra_paths;
 mod fairness;
 mod far_side;
 mod front;
+mod go_url;
 mod header_lists;
 mod health;
 mod health_checks;

@@ -5,11 +5,11 @@ use crate::body::Body;
 use crate::far_side::{FarEnd, upgrade_by};
 use crate::outcome::Outcome;
 use crate::request_head::RequestHead;
-use crate::respond::{self, Reply};
+use crate::respond::{self, OwnHeaders, Reply};
 use crate::throttle::Throttled;
 use crate::upgrade::Tunnel;
 use http::{HeaderValue, Response, header};
-use keelson_egress::{Cause, Error, StreamedResponse, UpgradeAnswer, Upgraded};
+use keelson_egress::{Cause, Error, Phase, StreamedResponse, UpgradeAnswer, Upgraded};
 use keelson_meta::{Failure, Reason, Status};
 use keelson_streams::handshake;
 use std::io;
@@ -55,6 +55,7 @@ pub(crate) fn refused(answer: Response<StreamedResponse>) -> Result<Reply, Failu
         return Err(Status::new(Reason::Unknown, handshake::invalid_upgrade_response(code)));
     }
     let mut reply = respond::passed_on(answer);
+    reply.extensions_mut().insert(OwnHeaders::None);
     respond::close(&mut reply);
     Ok(reply)
 }
@@ -63,9 +64,9 @@ pub(crate) fn refused(answer: Response<StreamedResponse>) -> Result<Reply, Failu
 pub(crate) fn unreachable_far_side(error: &Error) -> Failure {
     let why = match &error.cause {
         Cause::NotAllowed => return Status::bad_request("address not allowed"),
+        _ if error.phase == Phase::Connect => format!("error dialing backend: {error}"),
         Cause::Closed | Cause::Cut => Cause::Cut.to_string(),
-        Cause::Transport { .. } | Cause::Protocol(_) => error.to_string(),
-        _ => format!("error dialing backend: {error}"),
+        _ => error.to_string(),
     };
     Status::new(Reason::Unknown, why)
 }

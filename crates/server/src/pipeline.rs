@@ -27,17 +27,18 @@ use crate::peer::Peer;
 use crate::peer_certificate::PeerCertificate;
 use crate::query::{self, Query};
 use crate::request_body::RequestBody;
-use crate::request_head::RequestHead;
+use crate::request_head::{AUDIT_ID, RequestHead};
 use crate::request_info::{RequestInfo, Verb};
 use crate::resolve::{self, ResolvedRoute};
 use crate::resource;
-use crate::respond::{self, Reply};
+use crate::respond::{self, OwnHeaders, Reply};
 use crate::response_body::ResponseBody;
 use crate::route::{ResourceRoute, Route, is_dotted};
 use crate::traced::{self, Seen};
 use crate::upgrade::{Upgrade, UpgradedConnection};
 use crate::websocket::{self, GivenToken};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http::{StatusCode, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{
     ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, ProtocolToken, User,
@@ -55,8 +56,6 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Identifies a request in responses, logs and audit events.
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// They name the FlowSchema and the level of a request.
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -293,21 +292,37 @@ impl Arrived {
             respond::close(&mut response);
             response
         });
-        let headers = response.headers_mut();
-        headers.insert(AUDIT_ID, self.audit_id);
-        if let Some(flow) = self.context.flow() {
-            headers.insert(FLOW_SCHEMA_UID, flow.schema_uid.clone());
-            headers.insert(PRIORITY_LEVEL_UID, flow.level_uid.clone());
-        }
-        headers
-            .entry(header::CACHE_CONTROL)
-            .or_insert(HeaderValue::from_static("no-cache, private"));
+        self.add_headers(&mut response);
         self.context.answered(response.status());
         let is_http2 = self.version == Version::HTTP_2;
         if let Some(connection) = self.connection {
             connection.start(std::mem::take(&mut self.context), app.shutdown.clone());
         }
         response.map(|body| ResponseBody::new(body, is_http2, self.context))
+    }
+
+    /// Adds the headers that every response has.
+    fn add_headers(&self, response: &mut Reply) {
+        let is_upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let how = response.extensions_mut().remove::<OwnHeaders>();
+        if is_upgraded || how == Some(OwnHeaders::None) {
+            return;
+        }
+        let is_passed_on = how == Some(OwnHeaders::First);
+        let headers = response.headers_mut();
+        let mut add = |name: HeaderName, value: HeaderValue| match is_passed_on {
+            true => header_lists::add_first(headers, name, value),
+            false => drop(headers.insert(name, value)),
+        };
+        add(AUDIT_ID, self.audit_id.clone());
+        if let Some(flow) = self.context.flow() {
+            add(FLOW_SCHEMA_UID, flow.schema_uid.clone());
+            add(PRIORITY_LEVEL_UID, flow.level_uid.clone());
+        }
+        if is_passed_on || !headers.contains_key(header::CACHE_CONTROL) {
+            let value = HeaderValue::from_static("no-cache, private");
+            header_lists::add_first(headers, header::CACHE_CONTROL, value);
+        }
     }
 }
 
@@ -594,7 +609,9 @@ impl Resolved<'_> {
             Place::Local(resolved, verb) => (resolved, verb),
             Place::Remote(remote) => {
                 let span = context.span();
-                let work = behind::run(app, head, permit.user(), &remote, body);
+                let audit_id = Some(seen.audit_id);
+                let asked = behind::Asked { head, audit_id, user: permit.user() };
+                let work = behind::run(app, asked, &remote, body);
                 let work = Box::pin(span.scope(work));
                 return match deadline {
                     None => work.await,

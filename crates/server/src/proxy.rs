@@ -2,7 +2,7 @@
 //! `util/proxy`). Bodies are streamed in both directions; redirects are not followed.
 
 use crate::body::Body;
-use crate::far_side::{FarEnd, clean_answer, connect_by, forwarded_headers};
+use crate::far_side::{FarEnd, clean_answer, connect_by, forwarded_headers, unasked_switch};
 use crate::outcome::Outcome;
 use crate::passage;
 use crate::request_body::RequestBody;
@@ -11,7 +11,7 @@ use crate::respond::Reply;
 use crate::rewrite::{self, Links};
 use http::{HeaderValue, Method, StatusCode, header};
 use keelson_egress::Cause;
-use keelson_meta::{Failure, Status};
+use keelson_meta::{Failure, Reason, Status};
 use keelson_registry::hooks::Location;
 
 /// Passes a request on.
@@ -29,14 +29,18 @@ pub(crate) async fn run(
     if far_end.location.path.is_empty() && is_read {
         return Ok(Outcome::Reply(redirect_to_root(head)));
     }
-    let request = far_end.request(head, forwarded_headers(head))?.map(|()| body.take());
+    let links = Links::new(head, &far_end.location);
+    let headers = forwarded_headers(head, &links, &far_end.location.path);
+    let request = far_end.request(head, headers)?.map(|()| body.take());
     let mut answer =
         far_end.client.stream(request, connect_by()).await.map_err(|error| match error.cause {
             Cause::NotAllowed => Status::bad_request("address not allowed"),
             _ => Status::unavailable(format!("error trying to reach service: {error}")),
         })?;
-    clean_answer(answer.headers_mut());
-    let links = Links::new(head, &far_end.location);
+    if let Some(why) = unasked_switch(&answer) {
+        return Err(Status::new(Reason::Unknown, why));
+    }
+    clean_answer(&mut answer);
     Ok(Outcome::Reply(rewrite::answer(links, answer).await))
 }
 

@@ -12,6 +12,9 @@ use keelson_resources::api_table::Source;
 use keelson_schema::decode::Format;
 use std::sync::Arc;
 
+/// Identifies a request in responses, logs and audit events.
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
 /// A request without its body.
 pub struct RequestHead {
     /// HTTP method.

@@ -24,6 +24,16 @@ const WARNING_CHARACTERS_MAX: usize = 256;
 /// Smallest response that is compressed, in bytes (upstream's `defaultGzipThresholdBytes`).
 const GZIP_BYTES_MIN: u64 = 128 << 10;
 
+/// How a response gets the headers that every response of this server has; an extension of the
+/// response. Without it they replace what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnHeaders {
+    /// They stand before those of the far side that has answered.
+    First,
+    /// It gets none, as upstream, where such an answer is written to the bare connection.
+    None,
+}
+
 /// Creates a response with a body of a media type.
 pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Reply {
     let mut response = Response::new(body);

@@ -2,6 +2,7 @@
 //! again (apimachinery `util/proxy/transport.go`).
 
 use crate::body::Body;
+use crate::go_url;
 use crate::header_lists;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, GzDecoder};
 use flate2::write::{DeflateEncoder, GzEncoder};
-use http::{HeaderValue, Response, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, Uri, header};
 use http_body_util::BodyExt;
 use keelson_egress::StreamedResponse;
 use keelson_registry::hooks::Location;
@@ -18,6 +19,12 @@ use std::io::{self, Read, Write};
 /// Largest HTML page whose links are rewritten, also when it is decompressed. A larger one is
 /// refused, because half a page would be worse.
 const PAGE_BYTES_MAX: u64 = 32 << 20;
+
+/// The path that the client asked for.
+const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+/// The host and the scheme of a server behind this one.
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Elements and those of their attributes that are links.
 const LINKS: [(&str, &[&str]); 22] = [
@@ -52,26 +59,58 @@ const MORE_LINKS: [(&str, &[&str]); 4] = [
     ("video", &["poster", "src"]),
 ];
 
-/// How links are rewritten.
+/// How links are rewritten, and what the far side is told of the path to it.
 pub(crate) struct Links {
-    /// The path in front of that of the far side.
+    /// The decoded path in front of that of the far side.
     prefix: String,
     /// The host and port of the far side.
     far_host: String,
-    /// The host that the client asked.
-    own_host: String,
+    /// The host that the far side is asked for.
+    asked_host: String,
+    /// The host, reached by HTTPS, of rewritten links; `None`: they have none.
+    host: Option<String>,
 }
 
 impl Links {
-    /// Returns the rules for an answer to a request that went to a location.
+    /// Returns the rules for an answer to a request that went to a node, a pod or a service.
     pub fn new(head: &RequestHead, location: &Location) -> Links {
-        let path = head.uri.path();
-        let prefix = path.strip_suffix(location.path.as_str()).unwrap_or(path);
+        let path = go_url::decode_path(head.uri.path());
+        let prefix = path.strip_suffix(&go_url::decode_path(&location.path)).unwrap_or(&path);
         let Location { host, port, .. } = location;
         Links {
             prefix: prefix.to_owned(),
             far_host: if port.is_empty() { host.clone() } else { format!("{host}:{port}") },
-            own_host: head.header(header::HOST).unwrap_or_default().to_owned(),
+            asked_host: head.header(header::HOST).unwrap_or_default().to_owned(),
+            host: None,
+        }
+    }
+
+    /// Returns the rules for an answer of a server behind this one. Its links lead to it, as
+    /// upstream.
+    pub fn of_server(authority: &str) -> Links {
+        Links {
+            prefix: String::new(),
+            far_host: authority.to_owned(),
+            asked_host: authority.to_owned(),
+            host: Some(authority.to_owned()),
+        }
+    }
+
+    /// Adds what the far side is told of the client's request, whose path is `path` there.
+    pub fn forwarded(&self, headers: &mut HeaderMap, path: &str) {
+        let mut uri = go_url::join(&self.prefix, path);
+        if path.ends_with('/') {
+            uri.push('/');
+        }
+        let mut set = |name: HeaderName, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
+        };
+        set(X_FORWARDED_URI, &uri);
+        if let Some(host) = &self.host {
+            set(X_FORWARDED_HOST, host);
+            set(X_FORWARDED_PROTO, "https");
         }
     }
 
@@ -79,19 +118,27 @@ impl Links {
     fn rewrite(&self, link: &str) -> String {
         let Ok(uri) = Uri::try_from(link) else { return link.to_owned() };
         let host = uri.authority().map_or("", |authority| authority.as_str());
-        let is_other = !host.is_empty() && host != self.far_host && host != self.own_host;
-        let path = uri.path();
+        let is_other = !host.is_empty() && host != self.far_host && host != self.asked_host;
         let is_relative = !link.contains("://") && !link.starts_with('/');
-        if is_other || is_relative || path.starts_with(&self.prefix) {
+        if is_other || is_relative {
             return link.to_owned();
         }
-        let mut out = String::new();
-        if !host.is_empty() && host == self.own_host {
+        let mut out = if !host.is_empty() && host == self.asked_host {
             let scheme = uri.scheme_str().map_or(String::new(), |scheme| format!("{scheme}:"));
-            out = format!("{scheme}//{host}");
+            format!("{scheme}//{host}")
+        } else {
+            self.host.as_ref().map_or(String::new(), |host| format!("https://{host}"))
+        };
+        let path = uri.path();
+        let decoded = go_url::decode_path(path);
+        if decoded.starts_with(&self.prefix) {
+            out.push_str(path);
+        } else {
+            out.push_str(&go_url::escape_path(&go_url::join(&self.prefix, &decoded)));
+            if path.ends_with('/') {
+                out.push('/');
+            }
         }
-        out.push_str(self.prefix.trim_end_matches('/'));
-        out.push_str(path);
         if let Some(query) = uri.query() {
             out = format!("{out}?{query}");
         }
@@ -292,7 +339,8 @@ mod tests {
         Links {
             prefix: "/api/v1/namespaces/n/services/s/proxy".to_owned(),
             far_host: "10.1.2.3:80".to_owned(),
-            own_host: "127.0.0.1:6443".to_owned(),
+            asked_host: "127.0.0.1:6443".to_owned(),
+            host: None,
         }
     }
 
@@ -307,9 +355,25 @@ mod tests {
             ("http://other/x", "http://other/x".to_owned()),
             ("https://127.0.0.1:6443/x", format!("https://127.0.0.1:6443{prefix}/x")),
             (&format!("{prefix}/x"), format!("{prefix}/x")),
+            (&format!("http://10.1.2.3:80{prefix}/x"), format!("{prefix}/x")),
+            ("/a//b%20c/../d/", format!("{prefix}/a/d/")),
             ("mailto:a@b", "mailto:a@b".to_owned()),
         ] {
             assert_eq!(links().rewrite(link), expected, "{link}");
+        }
+    }
+
+    #[test]
+    fn links_of_a_server_behind_this_one_lead_to_it() {
+        // The answers of a kube-apiserver.
+        let links = Links::of_server("10.1.2.3:443");
+        for (link, expected) in [
+            ("/abs/x?a=b", "https://10.1.2.3:443/abs/x?a=b"),
+            ("https://10.1.2.3:443/full", "https://10.1.2.3:443/full"),
+            ("rel", "rel"),
+            ("https://other/x", "https://other/x"),
+        ] {
+            assert_eq!(links.rewrite(link), expected, "{link}");
         }
     }
 

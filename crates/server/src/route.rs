@@ -1,5 +1,6 @@
 //! Parses the URL of a request into a resource or another path.
 
+use crate::go_url;
 use keelson_meta::Str;
 use keelson_schema::catalogue::SubresourceClass;
 use percent_encoding::percent_decode_str;
@@ -92,20 +93,16 @@ pub(crate) fn is_dotted(part: &str) -> bool {
 }
 
 impl ResourceRoute {
-    /// Returns what follows the subresource in a URL's path, as it is sent but without empty parts:
-    /// empty, or from a slash on.
-    pub fn path_after_subresource(&self, raw: &str) -> String {
-        // `api/VERSION` or `apis/GROUP/VERSION`, then resource, name and subresource.
-        let group = if self.group.is_empty() { 2 } else { 3 };
-        let namespace = if self.namespace.is_some() { 2 } else { 0 };
-        let before = group + usize::from(self.is_watch) + namespace + 3;
-        let raw = raw.trim_start_matches('/');
-        let Some((at, _)) = raw.match_indices('/').nth(before - 1) else { return String::new() };
-        let mut path = String::with_capacity(raw.len() - at);
-        for byte in raw[at..].chars() {
-            if byte != '/' || !path.ends_with('/') {
-                path.push(byte);
-            }
+    /// Returns the path for the far side of a proxy: what follows the subresource, decoded, without
+    /// empty parts, and escaped as Go does. Empty, or from a slash on. `raw` is the URL's path.
+    pub fn proxied_path(&self, raw: &str) -> String {
+        let ends_with_slash = go_url::decode_path(raw).ends_with('/');
+        let mut path = match self.rest.as_str() {
+            "" => String::new(),
+            rest => go_url::escape_path(&go_url::join("", rest)),
+        };
+        if ends_with_slash && !path.ends_with('/') {
+            path.push('/');
         }
         path
     }

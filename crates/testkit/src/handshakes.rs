@@ -49,14 +49,14 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Most bytes of a body that are recorded; the rest is not read.
 const BODY_BYTES_MAX: usize = 16 << 10;
 /// Headers that are different in each answer, or that say nothing about the request.
-const DROPPED_HEADERS: [&str; 6] = [
-    "audit-id",
+const DROPPED_HEADERS: [&str; 4] = [
     "date",
     "x-kubernetes-pf-flowschema-uid",
     "x-kubernetes-pf-prioritylevel-uid",
     "sec-websocket-accept",
-    "cache-control",
 ];
+/// Headers of every answer of the server but those that switch protocols, which have neither.
+const HEADERS_OF_ANSWERS: [&str; 2] = ["audit-id", "cache-control"];
 /// What stands for the port of the node in recordings.
 const NODE_PORT: &str = "NODEPORT";
 /// What stands for the address of the node.
@@ -194,7 +194,7 @@ async fn answer(case: &Value, servers: &Servers) -> io::Result<Value> {
     };
     let head = String::from_utf8_lossy(&head).into_owned();
     let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
-    let headers = normal_headers(&normal_text(&head, servers.node));
+    let headers = normal_headers(&normal_text(&head, servers.node), status == Some(101));
     let mut answer = json!({"status": status, "headers": headers});
     let is_websocket = head.to_ascii_lowercase().contains("upgrade: websocket");
     if status == Some(101) && is_websocket {
@@ -272,11 +272,12 @@ fn normal_text(text: &str, node: SocketAddr) -> String {
 }
 
 /// Returns the headers with names in lower case, sorted, without those that always differ.
-fn normal_headers(head: &str) -> Value {
+fn normal_headers(head: &str, is_switched: bool) -> Value {
     let lines = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
     let mut headers: Vec<(String, String)> = lines
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .filter(|(name, _)| !DROPPED_HEADERS.contains(&name.as_str()))
+        .filter(|(name, _)| is_switched || !HEADERS_OF_ANSWERS.contains(&name.as_str()))
         .collect();
     headers.sort();
     headers.into_iter().map(|(name, value)| json!([name, value])).collect()

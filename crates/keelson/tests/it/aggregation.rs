@@ -1,7 +1,9 @@
 //! Servers behind this one: a second server serves the group of an APIService.
 
 mod discovery;
+mod far_side;
 pub mod open_api;
+mod raw;
 pub mod scripted;
 
 use crate::certificates::client_files;
@@ -174,10 +176,7 @@ fn discovery_says_what_the_server_behind_serves() {
     let condition = &down.body["status"]["conditions"][0];
     assert_eq!(condition["reason"], "FailedDiscoveryCheck");
     let message = condition["message"].as_str().unwrap_or_default();
-    assert!(
-        message.contains("failing or missing response from https://behind.default.svc"),
-        "{message}"
-    );
+    assert!(message.contains("failing or missing response from https://localhost:"), "{message}");
     client.poll(THINGS, |answer| answer.status == 503 && answer.body == "service unavailable\n");
     let answer = client.send_bytes("GET /apis", AGGREGATED, b"");
     let version = group(&answer.body).expect("the group")["versions"][0].clone();
