@@ -42,8 +42,9 @@ cargo xtask corpus [--only NAME] [--broken N] [--objects N] [--seed N] [-v]
     with kubectl, and prints what differs. Takes some forty minutes and gigabytes of Go's module cache.
 cargo xtask peers [NAME ...]
     Builds the stock programs that tests drive into target/peers: kube-apiserver, kube-controller-manager,
-    kube-scheduler, kubectl, sample-apiserver, etcd and Helm 4, from the Go modules in tests/go. Needs Go 1.26;
-    takes five to fifteen minutes the first time. helm3, etcdctl and etcdutl are built if they are named.
+    kube-scheduler, three versions of kubectl, sample-apiserver, etcd and Helm 4, from the Go modules in
+    tests/go. Needs Go 1.26; takes ten to twenty minutes the first time. helm3, etcdctl and etcdutl are
+    built if they are named.
 cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig FILE --pid PID]
     Runs about sixty attacks against a server on this host, for about a minute, while an administrator
     sends a request every 20 ms. Fails when a response takes 250 ms (in the place of etcd 300; of the

@@ -12,6 +12,9 @@ pub const FOLDER: &str = "target/peers";
 const KUBERNETES: &str = "tests/go/peers";
 const ETCD: &str = "tests/go/etcd";
 const HELM: &str = "tests/go/helm";
+/// The oldest and the newest kubectl that are tested, beside that of [`KUBERNETES`].
+const KUBECTL_OLDEST: &str = "tests/go/kubectl132";
+const KUBECTL_NEWEST: &str = "tests/go/kubectl137";
 
 /// A program that is built from a Go module.
 struct Peer {
@@ -59,6 +62,18 @@ const PEERS: &[Peer] = &[
         module: KUBERNETES,
         package: "k8s.io/sample-apiserver",
         version: &["--help"],
+    },
+    Peer {
+        name: "kubectl-1.32",
+        module: KUBECTL_OLDEST,
+        package: ".",
+        version: &["version", "--client"],
+    },
+    Peer {
+        name: "kubectl-1.37",
+        module: KUBECTL_NEWEST,
+        package: ".",
+        version: &["version", "--client"],
     },
     Peer {
         name: "helm4",
@@ -165,22 +180,37 @@ fn build(peer: &Peer) -> Result<()> {
 fn linker_flags(peer: &Peer) -> Result<String> {
     let pins = Path::new(peer.module).join("go.mod");
     let text = std::fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
-    let lines = text.lines().map(str::trim);
-    let mut versions = lines.filter_map(|line| line.strip_prefix("k8s.io/kubernetes "));
     let mut flags = "-s -w".to_owned();
-    if let Some(version) = versions.next().and_then(|rest| rest.split_whitespace().next()) {
-        let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
-        let [major, minor, _] = numbers[..] else { bail!("{version} is not a version") };
+    if let Some((major, minor, patch)) = kubernetes_version(&text)? {
         for (name, value) in [
-            ("gitVersion", version),
-            ("gitMajor", major),
-            ("gitMinor", minor),
-            ("gitTreeState", "clean"),
+            ("gitVersion", format!("v{major}.{minor}.{patch}")),
+            ("gitMajor", major.to_string()),
+            ("gitMinor", minor.to_string()),
+            ("gitTreeState", "clean".to_owned()),
         ] {
             flags += &format!(" -X k8s.io/component-base/version.{name}={value}");
         }
     }
     Ok(flags)
+}
+
+/// Returns the version of Kubernetes whose program a go.mod pins, if it pins one. The module
+/// `k8s.io/kubectl` v0.32.3 is a part of Kubernetes v1.32.3; for Helm it is only a library.
+fn kubernetes_version(pins: &str) -> Result<Option<(u32, u32, u32)>> {
+    for module in ["k8s.io/kubernetes ", "k8s.io/kubectl "] {
+        let is_library = |line: &&str| line.contains("/kubectl ") && line.contains("// indirect");
+        let lines = pins.lines().filter(|line| !is_library(line));
+        let mut versions = lines.filter_map(|line| line.trim().strip_prefix(module));
+        let Some(version) = versions.next().and_then(|rest| rest.split_whitespace().next()) else {
+            continue;
+        };
+        let numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
+        let numbers: Vec<u32> =
+            numbers.collect::<Result<_, _>>().with_context(|| format!("version {version}"))?;
+        let [_, minor, patch] = numbers[..] else { bail!("{version} is not a version") };
+        return Ok(Some((1, minor, patch)));
+    }
+    Ok(None)
 }
 
 /// Returns the first line that the program prints about its version.
@@ -195,4 +225,22 @@ fn version_of(peer: &Peer) -> Result<String> {
 
 fn say(text: &str) -> Result<()> {
     writeln!(std::io::stdout(), "peers: {text}").context("write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_of_kubernetes_pins_its_version() {
+        for (pins, expected) in [
+            ("require (\n\tk8s.io/kubernetes v1.36.3 // indirect\n)", Some((1, 36, 3))),
+            ("k8s.io/kubectl v0.36.3\nk8s.io/kubernetes v1.36.4", Some((1, 36, 4))),
+            ("\tk8s.io/kubectl v0.32.3", Some((1, 32, 3))),
+            ("helm.sh/helm/v4 v4.0.0\nk8s.io/kubectl v0.37.2 // indirect", None),
+        ] {
+            assert_eq!(kubernetes_version(pins).expect("a version"), expected, "{pins}");
+        }
+        assert!(kubernetes_version("k8s.io/kubectl v0.x.3").is_err());
+    }
 }

@@ -23,6 +23,8 @@
 //! An answer has a `status` (null: none in [`ANSWER_TIME_MAX`]), `headers` in a normal form, and a
 //! `body`, or `messages` and a `close` code.
 
+pub mod generated;
+
 use crate::api::Api;
 use crate::node::faults::FAULTS;
 use base64::Engine;

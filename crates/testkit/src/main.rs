@@ -3,6 +3,7 @@
 
 use keelson_testkit::api::{Api, Response};
 use keelson_testkit::handshakes;
+use keelson_testkit::handshakes::generated::{self, generate};
 use keelson_testkit::node::faults::FAULTS;
 use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
 use keelson_testkit::transcript::{Request, Responder, Transcript, record, replay};
@@ -15,6 +16,7 @@ const HELP: &str = "\
 record --server URL --token TOKEN [FILE|all]...
 replay --server URL --token TOKEN [FILE|all]... [--show N]
 handshakes record|replay FILE --server URL --token TOKEN --node ADDRESS
+handshakes generate FILE
 node [--address ADDRESS|machine] [--port PORT] [--client-ca FILE] [--open] [--write-ca FILE]
     [--folder FOLDER] [--v5]
 
@@ -35,7 +37,8 @@ kube-controller-manager, Keelson with --controllers=-*. The certificate of the s
 
 `handshakes` does the same with FILE, requests that upgrade connections or go to nodes: see the head of
 crates/testkit/src/handshakes.rs. The objects that they name are created first; the node is the one below at ADDRESS,
-and the server has a certificate for it (--kubelet-client-certificate).
+and the server has a certificate for it (--kubelet-client-certificate). `generate` writes FILE with generated cases that
+have no answers yet.
 
 `node` serves what an API server asks a kubelet for until it is killed: commands run on this machine, in FOLDER. API
 servers proxy to no loopback address; `--address machine` chooses another. Clients need a certificate of --client-ca (unless --open); the authority of its own certificate is written to --write-ca.
@@ -104,8 +107,12 @@ fn run_handshakes(words: &[String]) -> Result<(), String> {
         }
     }
     let [action, file] = names.as_slice() else {
-        return Err("`record` or `replay`, and a file; see --help".to_owned());
+        return Err("`record`, `replay` or `generate`, and a file; see --help".to_owned());
     };
+    if action == "generate" {
+        let cases = generate(generated::SEED, generated::COUNT);
+        return std::fs::write(file, cases).map_err(|why| format!("{file}: {why}"));
+    }
     let api = server_address(&url.ok_or("--server URL is missing")?)?;
     let token = token.ok_or("--token TOKEN is missing")?;
     let node = node.ok_or("--node ADDRESS is missing")?;

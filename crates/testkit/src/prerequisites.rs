@@ -39,6 +39,12 @@ pub const ETCD: Prerequisite =
 /// The command line client.
 pub const KUBECTL: Prerequisite =
     Prerequisite { name: "kubectl", needs: "Go 1.26, or kubectl on the PATH" };
+/// The oldest kubectl that is tested.
+pub const KUBECTL_OLDEST: Prerequisite =
+    Prerequisite { name: "kubectl-1.32", needs: "kubectl 1.32: Go 1.26 or KEELSON_REFERENCE_BIN" };
+/// The newest kubectl that is tested.
+pub const KUBECTL_NEWEST: Prerequisite =
+    Prerequisite { name: "kubectl-1.37", needs: "kubectl 1.37: Go 1.26 or KEELSON_REFERENCE_BIN" };
 /// The official client for Python.
 pub const PYTHON_CLIENT: Prerequisite = Prerequisite {
     name: "python-client",

@@ -4,18 +4,21 @@
 
 mod custom;
 mod helm;
+pub mod home;
 mod sample;
 mod simulation;
-mod streams;
+pub mod streams;
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
+use home::Home;
 use keelson::Keelson;
-use keelson_testkit::prerequisites::{KUBECTL, peer_or_installed, prerequisite};
-use std::io::{BufRead, BufReader};
+use keelson_testkit::prerequisites::{
+    KUBECTL, KUBECTL_NEWEST, KUBECTL_OLDEST, kubernetes_program, peer_or_installed, prerequisite,
+};
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
-use tempfile::TempDir;
 
 /// A command, its exit code, and a part of its output or error output.
 type Row<'a> = (&'a str, i32, &'a str);
@@ -30,72 +33,43 @@ k() { "$KUBECTL" --kubeconfig=admin.kubeconfig --cache-dir=cache "$@"; }
 h() { "$HELM" --kubeconfig=admin.kubeconfig "$@"; }
 "#;
 
+/// Returns the kubectl of the version that Keelson has.
+fn stock_kubectl() -> Option<PathBuf> {
+    let program = peer_or_installed("kubectl");
+    let found = Command::new(&program).args(["version", "--client"]).output();
+    let found = found.ok().filter(|output| output.status.success());
+    prerequisite(KUBECTL, found.map(|_| program))
+}
+
+/// Returns each kubectl that is there: the oldest, the one of Keelson's version, the newest.
+fn every_kubectl() -> Vec<PathBuf> {
+    let oldest = kubernetes_program(KUBECTL_OLDEST, KUBECTL_OLDEST.name);
+    let newest = kubernetes_program(KUBECTL_NEWEST, KUBECTL_NEWEST.name);
+    [oldest, stock_kubectl(), newest].into_iter().flatten().collect()
+}
+
 /// A server, and a home directory for kubectl.
 struct Kubectl {
     server: Server,
-    dir: TempDir,
-    /// Helm, for the tests that use it.
-    helm: Option<PathBuf>,
+    home: Home,
+}
+
+impl Deref for Kubectl {
+    type Target = Home;
+
+    fn deref(&self) -> &Home {
+        &self.home
+    }
 }
 
 impl Kubectl {
     /// Starts a server; `None` if kubectl is missing.
     fn start(builder: keelson::Builder) -> Option<Kubectl> {
-        let found =
-            Command::new(peer_or_installed("kubectl")).args(["version", "--client"]).output();
-        let found = found.ok().filter(|output| output.status.success());
-        prerequisite(KUBECTL, found)?;
+        let program = stock_kubectl()?;
         let server = Server::start(builder);
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("admin.kubeconfig");
-        server.keelson.kubeconfig().save(&path).expect("a kubeconfig");
-        std::fs::write(dir.path().join("shop.yaml"), SHOP).expect("a file");
-        Some(Kubectl { server, dir, helm: None })
-    }
-
-    fn shell(&self, line: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("{PRELUDE}{line}")).env("HOME", self.dir.path());
-        command.env("KUBECTL", peer_or_installed("kubectl")).env("CHARTS", CHARTS);
-        command.envs(self.helm.iter().map(|helm| ("HELM", helm)));
-        command.env_remove("KUBECONFIG").stdin(Stdio::null());
-        command
-    }
-
-    /// Runs all rows in order, then reports all failed rows.
-    fn run(&self, rows: &[Row<'_>]) {
-        let mut faults = vec![];
-        for (line, code, says) in rows {
-            let output = self.shell(line).output().expect("a shell");
-            let out = String::from_utf8_lossy(&output.stdout);
-            let err = String::from_utf8_lossy(&output.stderr);
-            let got = output.status.code();
-            if got != Some(*code) || !(out.contains(says) || err.contains(says)) {
-                faults.push(format!("{line}\n  wants {code} {says:?}\n  got {got:?} {out}{err}"));
-            }
-        }
-        assert!(faults.is_empty(), "{}", faults.join("\n"));
-    }
-
-    /// Starts a command that runs until it is killed.
-    fn spawn(&self, line: &str) -> Running {
-        self.spawn_shell(&format!("exec {line}"))
-    }
-
-    /// Starts a shell that runs until it is killed; its last command should be an `exec`.
-    fn spawn_shell(&self, line: &str) -> Running {
-        let mut command = self.shell(line);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("a shell");
-        let out = child.stdout.take().expect("a pipe");
-        let (send, lines) = std::sync::mpsc::sync_channel(LINES_MAX);
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Running { child, lines }
+        let home = Home::new(program, server.keelson.kubeconfig().text());
+        std::fs::write(home.dir.path().join("shop.yaml"), SHOP).expect("a file");
+        Some(Kubectl { server, home })
     }
 }
 
@@ -108,28 +82,6 @@ fn check_with(builder: keelson::Builder, rows: &[Row]) {
     if let Some(kubectl) = Kubectl::start(builder) {
         kubectl.run(rows);
         kubectl.server.stop();
-    }
-}
-
-/// Unread lines of output.
-const LINES_MAX: usize = 64;
-
-/// A kubectl that runs until it is dropped.
-struct Running {
-    child: Child,
-    lines: std::sync::mpsc::Receiver<String>,
-}
-
-impl Running {
-    fn line(&mut self) -> String {
-        self.lines.recv_timeout(POLL_TIMEOUT).expect("kubectl says more")
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,7 +4,7 @@ use keelson_testkit::api::Api;
 use keelson_testkit::poll;
 use keelson_testkit::process::Process;
 use rcgen::KeyPair;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -13,6 +13,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(40);
 
 /// A running kube-apiserver.
 pub struct Reference {
+    pub address: SocketAddr,
     /// Requests as an administrator.
     pub api: Api,
     /// Ends when it is dropped.
@@ -46,6 +47,6 @@ impl Reference {
         let api = Api::unchecked(address, Some("t".to_owned())).expect("a client");
         let ready = poll(START_TIME_MAX, || api.get("/readyz").ok().filter(|got| got.code == 200));
         assert!(ready.is_some(), "not ready: {}", process.log());
-        Reference { api, process }
+        Reference { address, api, process }
     }
 }

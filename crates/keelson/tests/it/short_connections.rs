@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// Environment variable: how many connections are opened.
 const COUNT: &str = "KEELSON_SHORT_CONNECTIONS";
-const COUNT_DEFAULT: usize = 1000;
+const COUNT_DEFAULT: usize = 10_000;
 /// Clients at a time.
 const CLIENTS: usize = 4;
 /// Descriptors of idle connections in pools, at both ends.

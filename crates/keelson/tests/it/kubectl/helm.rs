@@ -159,8 +159,9 @@ fn charts_are_installed_upgraded_tested_rolled_back_and_removed() {
                 let work = move || {
                     let simulation = Simulation { nodes: 3, ..Simulation::default() };
                     let kubectl = Kubectl::start(Keelson::builder().simulate(simulation));
-                    if let Some(kubectl) = kubectl {
-                        Kubectl { helm: Some(helm), ..kubectl }.run(rows);
+                    if let Some(mut kubectl) = kubectl {
+                        kubectl.home.helm = Some(helm);
+                        kubectl.run(rows);
                     }
                 };
                 builder.spawn_scoped(scope, work).expect("a thread");

@@ -1,100 +1,81 @@
-//! kubectl's exec, attach, logs, port-forward, cp and proxied requests, against a node that runs
-//! commands as processes of this machine.
+//! kubectl's exec, attach, logs, cp, debug and proxied requests, with every kubectl that is there,
+//! against a node that runs commands as processes of this machine.
 
-use super::Kubectl;
-use crate::http::without_controllers;
-use keelson_testkit::node::{NodeServer, ServerOptions};
-use serde_json::json;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+mod comparison;
+mod connections;
+mod terminal;
+pub mod world;
 
-/// How kubectl connects: over WebSocket, as by default, or over SPDY.
-pub const SPDY: &str =
-    "export KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false KUBECTL_PORT_FORWARD_WEBSOCKETS=false\n";
+use super::{every_kubectl, stock_kubectl};
+use world::{Did, ExactRow, TRANSPORTS, World};
 
-/// A server with a node and a pod on it.
-struct World {
-    kubectl: Kubectl,
-    node: NodeServer,
-}
+pub use world::SPDY;
 
-impl World {
-    /// `has_v5`: the node declares that it speaks v5 of the channel protocol.
-    fn start(has_v5: bool) -> Option<World> {
-        let node = NodeServer::start(ServerOptions { has_v5, ..ServerOptions::default() })
-            .expect("a node");
-        let kubectl = Kubectl::start(without_controllers())?;
-        let features = if has_v5 { vec!["ExtendWebSocketsToKubelet"] } else { vec![] };
-        let node_status = json!({"status": {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": node.address().port()}},
-            "declaredFeatures": features
-        }});
-        let pod_status = json!({"status": {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "containerStatuses": [{
-                "name": "main", "ready": true, "restartCount": 0, "image": "i", "imageID": "i",
-                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-            }]
-        }});
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
-            "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "i"}]}});
-        let node_object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
-        for line in [
-            format!("echo '{node_object}' | k create -f -"),
-            format!("k patch node n1 --subresource=status --type=merge -p '{node_status}'"),
-            format!("echo '{pod}' | k create -f -"),
-            format!("k patch pod web --subresource=status --type=merge -p '{pod_status}'"),
-        ] {
-            let output = kubectl.shell(&line).output().expect("a shell");
-            let err = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{line}: {err}");
-        }
-        Some(World { kubectl, node })
-    }
-
-    /// Runs rows over both transports.
-    fn run(&self, rows: &[super::Row]) {
-        self.kubectl.run(rows);
-        let over_spdy: Vec<(String, i32, &str)> =
-            rows.iter().map(|(line, code, says)| (format!("{SPDY}{line}"), *code, *says)).collect();
-        for (line, code, says) in &over_spdy {
-            let output = self.kubectl.shell(line).output().expect("a shell");
-            let out = String::from_utf8_lossy(&output.stdout);
-            let err = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(*code), "{line}: {out}{err}");
-            assert!(out.contains(says) || err.contains(says), "{line}: {out}{err}");
-        }
-    }
-}
-
-const COMMANDS: &[super::Row] = &[
-    ("k exec web -- echo hello", 0, "hello"),
-    ("k exec web -- sh -c 'echo oops >&2; exit 7'", 7, "oops"),
-    ("k exec web -- sh -c 'exit 3' || echo code=$?", 0, "code=3"),
-    ("echo abc | k exec -i web -- cat", 0, "abc"),
-    ("head -c 30000000 /dev/zero | k exec -i web -- wc -c", 0, "30000000"),
-    ("k exec web -- head -c 30000000 /dev/zero | wc -c", 0, "30000000"),
-    ("k exec web -c other -- true", 1, "container other is not valid for pod web"),
-    ("k exec gone -- true", 1, "pods \"gone\" not found"),
-    ("echo text | k attach -i web", 0, "text"),
-    ("echo a > a.txt; k cp a.txt web:$HOME/b.txt; k cp web:$HOME/b.txt c.txt; cat c.txt", 0, "a"),
+const COMMANDS: &[ExactRow] = &[
+    ("k exec web -- echo hello", 0, "hello\n", ""),
+    (
+        "k exec web -- sh -c 'echo oops >&2; exit 7'",
+        7,
+        "",
+        "oops\ncommand terminated with exit code 7\n",
+    ),
+    ("k exec web -- sh -c 'exit 3' || echo code=$?", 0, "code=3\n", "exit code 3"),
+    ("echo abc | k exec -i web -- cat", 0, "abc\n", ""),
+    ("k exec web -- sh -c 'echo out; echo err >&2' 2>err; cat err", 0, "out\nerr\n", ""),
+    ("k exec web -c other -- true", 1, "", "container other is not valid for pod web"),
+    ("k exec gone -- true", 1, "", "pods \"gone\" not found"),
+    ("echo text | k attach -i web", 0, "text\n", ""),
 ];
+
+const LONG_PIPES: &[ExactRow] = &[
+    ("head -c 30000000 /dev/zero | k exec -i web -- wc -c", 0, "30000000\n", ""),
+    ("k exec web -- head -c 30000000 /dev/zero | wc -c", 0, "30000000\n", ""),
+];
+
+/// kubectl prints what tar says, as far as it comes before the end of the archive.
+const COPIES: &[ExactRow] = &[
+    (
+        "rm -f b.txt c.txt; echo a > a.txt; k cp a.txt web:$HOME/b.txt && cat b.txt
+        k cp web:$HOME/b.txt c.txt >/dev/null && cat c.txt",
+        0,
+        "a\na\n",
+        "",
+    ),
+    (
+        "mkdir -p src/sub; for i in $(seq 200); do echo file $i > src/$i.txt; done
+        seq 1 999999 | head -c 5000000 > src/sub/big; rm -rf there back
+        k cp src web:$HOME/there && k cp web:$HOME/there back >/dev/null && diff -r src back
+        find back -type f | wc -l; wc -c < back/sub/big",
+        0,
+        "201\n5000000\n",
+        "",
+    ),
+    ("k cp absent.txt web:$HOME/d.txt", 1, "", "absent.txt"),
+];
+
+/// Runs rows with every kubectl.
+fn check(has_v5: bool, rows: &[&[ExactRow]]) {
+    for program in every_kubectl() {
+        let world = World::of_keelson(program, has_v5);
+        rows.iter().for_each(|rows| world.run(rows));
+        world.stop();
+    }
+}
 
 /// Proves: R-STREAM-10, R-STREAM-04.
 #[test]
 fn commands_run_in_containers() {
-    let Some(world) = World::start(false) else { return };
-    world.run(COMMANDS);
-    world.kubectl.server.stop();
+    check(false, &[COMMANDS, LONG_PIPES]);
 }
 
 #[test]
 fn commands_run_on_nodes_that_speak_v5() {
-    let Some(world) = World::start(true) else { return };
-    world.run(COMMANDS);
-    world.kubectl.server.stop();
+    check(true, &[COMMANDS, LONG_PIPES]);
+}
+
+#[test]
+fn files_and_folders_are_copied() {
+    check(false, &[COPIES]);
 }
 
 /// Environment variable: how many bytes go through a pipe.
@@ -104,7 +85,6 @@ const PIPE_BYTES_DEFAULT: u64 = 64 << 20;
 /// All bytes of a long pipe come back, in their order.
 #[test]
 fn a_long_pipe_loses_nothing() {
-    let Some(world) = World::start(false) else { return };
     let bytes = std::env::var(PIPE_BYTES).ok().and_then(|text| text.parse().ok());
     let bytes: u64 = bytes.unwrap_or(PIPE_BYTES_DEFAULT);
     let line = format!(
@@ -112,92 +92,123 @@ fn a_long_pipe_loses_nothing() {
          sent=$(numbers | sha256sum); got=$(numbers | k exec -i web -- cat | sha256sum)\n\
          test \"$sent\" = \"$got\" && echo the same"
     );
-    for prelude in ["", SPDY] {
-        world.kubectl.run(&[(&format!("{prelude}{line}"), 0, "the same")]);
-    }
-    world.kubectl.server.stop();
+    check(false, &[&[(&line, 0, "the same\n", "")]]);
 }
+
+/// Commands on a terminal: what is typed, the exit code, and what the terminal shows. The node
+/// shows what is typed, and the terminal is in raw mode.
+const ON_TERMINALS: &[(&str, &str, i32, &str)] = &[
+    (
+        "k exec -it web -- sh -c 'read line; echo got $line >&2; exit 5'",
+        "word\r",
+        5,
+        "word\r\ngot word\r\ncommand terminated with exit code 5\n",
+    ),
+    ("k exec -it web -- cat", "a\rb\r\x04", 0, "a\r\nb\r\n\x04a\r\nb\r\n"),
+    // Without an input there is no terminal.
+    ("k exec -t web -- echo out", "", 0, "out\n"),
+    ("k attach -it terminal --quiet", "text\r\x04", 0, "text\r\n\x04text\r\n"),
+];
+
+#[test]
+fn commands_run_on_terminals() {
+    for program in every_kubectl() {
+        let world = World::of_keelson(program, false);
+        world.add_terminal("terminal");
+        for transport in TRANSPORTS {
+            for (line, input, code, expected) in ON_TERMINALS {
+                let (shown, got) = terminal::run(&world, &format!("{transport}{line}"), input);
+                let program = world.home.program.display();
+                assert_eq!(
+                    (&*shown, got),
+                    (*expected, Some(*code)),
+                    "{program}: {transport}{line}"
+                );
+            }
+        }
+        world.stop();
+    }
+}
+
+const LOGS: &[ExactRow] = &[
+    ("k logs web", 0, "first line\nsecond line\n", ""),
+    ("k logs web --tail=1", 0, "second line\n", ""),
+    ("k logs web --timestamps | cut -c 1-4,29-", 0, "2026first line\n2026second line\n", ""),
+    ("k logs web -c other", 1, "", "container other is not valid for pod web"),
+    ("k logs web --limit-bytes=5", 0, "first", ""),
+    ("k logs web --previous", 1, "", "previous terminated container \"main\" not found"),
+];
+
+/// After a restart: the log that was followed is the previous one.
+const LATER_LOGS: &[ExactRow] = &[
+    ("k logs web", 0, "after the restart\n", ""),
+    ("k logs web --previous", 0, "first line\nsecond line\nthird line\n", ""),
+    ("k logs web --previous --follow", 0, "first line\nsecond line\nthird line\n", ""),
+];
 
 /// Proves: R-STREAM-07.
 #[test]
 fn logs_are_those_of_the_node() {
-    let Some(world) = World::start(false) else { return };
-    world.node.log("default/web/main", "stdout", "first line");
-    world.node.log("default/web/main", "stderr", "second line");
-    world.run(&[
-        ("k logs web", 0, "first line\nsecond line"),
-        ("k logs web --tail=1 | grep -c first", 1, "0"),
-        ("k logs web --timestamps | grep -c T", 0, "2"),
-        ("k logs web -c other", 1, "container other is not valid for pod web"),
-        ("k logs web --limit-bytes=5", 0, "first"),
-    ]);
-    let mut following =
-        world.kubectl.spawn("\"$KUBECTL\" --kubeconfig=admin.kubeconfig logs -f web");
-    assert_eq!(following.line(), "first line");
-    assert_eq!(following.line(), "second line");
-    world.node.log("default/web/main", "stdout", "third line");
-    assert_eq!(following.line(), "third line");
-    world.node.restart("default/web/main");
-    world.kubectl.server.stop();
-}
-
-/// Proves: R-SUB-07.
-#[test]
-fn ports_of_pods_are_forwarded() {
-    for has_v5 in [false, true] {
-        let Some(world) = World::start(has_v5) else { return };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || echo(stream));
-            }
-        });
-        for prelude in ["", SPDY] {
-            let line = format!(
-                "{prelude}exec \"$KUBECTL\" --kubeconfig=admin.kubeconfig port-forward pod/web :{port}"
-            );
-            let mut forwarding = world.kubectl.spawn_shell(&line);
-            // `Forwarding from 127.0.0.1:40123 -> 80`
-            let said = forwarding.line();
-            let local: u16 = said
-                .split(':')
-                .nth(1)
-                .and_then(|rest| rest.split(' ').next())
-                .and_then(|port| port.parse().ok())
-                .expect("a local port");
-            let clients: Vec<_> = (0..20)
-                .map(|number| {
-                    std::thread::spawn(move || {
-                        let address = (Ipv4Addr::LOCALHOST, local);
-                        let mut stream =
-                            std::net::TcpStream::connect(address).expect("a connection");
-                        let text = format!("hello {number} ").repeat(1000);
-                        stream.write_all(text.as_bytes()).expect("written");
-                        // Half closed: the answer still comes.
-                        stream.shutdown(std::net::Shutdown::Write).expect("half closed");
-                        let mut answer = String::new();
-                        stream.read_to_string(&mut answer).expect("an answer");
-                        assert_eq!(answer, text);
-                    })
-                })
-                .collect();
-            clients.into_iter().for_each(|client| client.join().expect("a client"));
-        }
-        world.kubectl.server.stop();
+    const CONTAINER: &str = "default/web/main";
+    for program in every_kubectl() {
+        let world = World::of_keelson(program, false);
+        world.node.log(CONTAINER, "stdout", "first line");
+        world.node.log(CONTAINER, "stderr", "second line");
+        world.run(LOGS);
+        let mut following =
+            world.home.spawn("\"$KUBECTL\" --kubeconfig=admin.kubeconfig logs -f web");
+        assert_eq!(following.line(), "first line");
+        assert_eq!(following.line(), "second line");
+        world.node.log(CONTAINER, "stdout", "third line");
+        assert_eq!(following.line(), "third line");
+        world.node.restart(CONTAINER);
+        world.node.log(CONTAINER, "stdout", "after the restart");
+        assert_eq!(following.end(), (vec![], Some(0)), "it ends with the container");
+        world.run(LATER_LOGS);
+        world.stop();
     }
 }
 
-fn echo(mut stream: std::net::TcpStream) {
-    let mut text = vec![];
-    if stream.read_to_end(&mut text).is_ok() {
-        let _ = stream.write_all(&text);
+/// Debugs a pod with a container that its node starts meanwhile.
+fn debug_pod(world: &World, pod: &str) -> Did {
+    world.add_pod(pod);
+    let line = format!(
+        "echo typed | k debug -i {pod} --image=busybox --container=debugger --profile=general"
+    );
+    std::thread::scope(|scope| {
+        scope.spawn(|| world.run_ephemeral_container(pod));
+        world.does(&line)
+    })
+}
+
+/// Makes a pod on the node, and returns its names as far as they are fixed.
+const DEBUG_NODE: &str = "k debug node/n1 --image=busybox --profile=general -- true \
+    | sed 's/debugger-n1-...../debugger-n1-RANDOM/'
+    k get pods -o 'jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName} {.spec.hostPID}{\"\\n\"}{end}' \
+    | grep debugger | sed 's/-n1-...../-n1-RANDOM/'
+    k delete $(k get pods -o name | grep debugger) --grace-period=0 --force >/dev/null 2>&1";
+
+const DEBUGGED_NODE: &str = "\
+    Creating debugging pod node-debugger-n1-RANDOM with container debugger on node n1.\n\
+    node-debugger-n1-RANDOM n1 true\n";
+
+#[test]
+fn pods_and_nodes_are_debugged() {
+    for program in every_kubectl() {
+        let world = World::of_keelson(program, false);
+        let did = debug_pod(&world, "sick");
+        assert_eq!((did.code, &*did.out), (Some(0), "typed\n"), "{}", did.err);
+        let image = "k get pod sick -o 'jsonpath={.spec.ephemeralContainers[*].image}'";
+        world.run(&[(image, 0, "busybox", "")]);
+        world.run(&[(DEBUG_NODE, 0, DEBUGGED_NODE, "")]);
+        world.stop();
     }
 }
 
 #[test]
 fn requests_are_proxied_to_nodes() {
-    let Some(world) = World::start(false) else { return };
+    let Some(program) = stock_kubectl() else { return };
+    let world = World::of_keelson(program, false);
     let node = "/api/v1/nodes/n1/proxy";
     let raw = |path: &str| format!("k get --raw '{node}{path}'");
     let port = world.node.address().port();
@@ -215,15 +226,15 @@ fn requests_are_proxied_to_nodes() {
         ),
     ];
     for (line, code, says) in rows {
-        let output = world.kubectl.shell(&line).output().expect("a shell");
+        let output = world.home.shell(&line).output().expect("a shell");
         let out = String::from_utf8_lossy(&output.stdout).to_lowercase();
         let err = String::from_utf8_lossy(&output.stderr).to_lowercase();
         assert_eq!(output.status.code(), Some(code), "{line}: {out}{err}");
         assert!(out.contains(says) || err.contains(says), "{line}: {out}{err}");
     }
     // Nothing that authenticates the client reaches the node.
-    let output = world.kubectl.shell(&raw("/testkit/echo/x")).output().expect("a shell");
+    let output = world.home.shell(&raw("/testkit/echo/x")).output().expect("a shell");
     let echoed = String::from_utf8_lossy(&output.stdout).to_lowercase();
     assert!(!echoed.contains("authorization"), "{echoed}");
-    world.kubectl.server.stop();
+    world.stop();
 }
