@@ -1,6 +1,6 @@
 //! The commit thread, the only writer. It takes the waiting transactions, decides them as a group,
-//! syncs once, publishes and replies; then it removes a few of the records that are obsolete after
-//! compaction.
+//! syncs once, publishes, replies, and wakes the watches; then it removes a few of the records that
+//! are obsolete after compaction.
 //!
 //! When the disk fails, the failed group is undone, and every write is refused until the disk has
 //! recovered. Recovery is retried with backoff.
@@ -352,9 +352,12 @@ impl Committer {
             decided.finish(result.clone().map_err(|source| WriteError::Failed { source }));
             drop(permit);
         }
+        // After the replies: who reads what somebody else has written may expect that the writer
+        // has been answered.
+        shared.wake_watches();
     }
 
-    /// Makes a durable group visible.
+    /// Makes a durable group visible. Watches see it when they are woken.
     fn publish(&mut self, group: Group<'_>) {
         group.records.iter().for_each(|record| self.leases.update(&record.head));
         self.shared.publish(group.records);
@@ -380,6 +383,7 @@ impl Committer {
         group.add(Txn { compare: vec![], ops }).map_err(unreadable_value)?;
         self.write(&group, None).map_err(|source| WriteError::Failed { source })?;
         self.publish(group);
+        shared.wake_watches();
         // Also the leases of keys that were already deleted.
         keys.iter().for_each(|key| self.leases.remove(key));
         Ok(keys.len())

@@ -421,7 +421,7 @@ impl Shared {
         keys.map(|(key, _)| Bytes::copy_from_slice(key)).collect()
     }
 
-    /// Makes durable records visible, then wakes the watches.
+    /// Makes durable records visible. The caller wakes the watches.
     pub(super) fn publish(&self, records: Vec<Record>) {
         let Some(newest) = records.last().map(|record| record.head.id.revision) else { return };
         let mut state = self.write();
@@ -432,8 +432,12 @@ impl Shared {
         }
         state.newest = newest;
         self.newest.store(newest.0, Ordering::Release);
-        drop(state);
-        self.newest_changed.send_replace(newest.0);
+    }
+
+    /// Wakes the watches after a group was published.
+    pub(super) fn wake_watches(&self) {
+        let newest = self.newest.load(Ordering::Acquire);
+        self.newest_changed.send_if_modified(|seen| std::mem::replace(seen, newest) != newest);
     }
 
     /// Raises the floor, which must be durable already.
