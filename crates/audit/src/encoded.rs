@@ -8,7 +8,7 @@ use keelson_meta::Str;
 use std::cell::OnceCell;
 
 /// What begins the JSON of an event that stands alone.
-const KIND: &[u8] = b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",";
+const KIND: &[u8] = b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\"";
 
 /// Room for the JSON of an event without objects.
 const EVENT_BYTES: usize = 1024;

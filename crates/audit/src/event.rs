@@ -5,6 +5,8 @@ use bytes::Bytes;
 use keelson_meta::{Str, Timestamp, User, Value};
 use keelson_schema::json;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write;
 use std::net::IpAddr;
 
 /// What is known of a request at one stage.
@@ -96,50 +98,59 @@ impl ResponseStatus {
     }
 }
 
+/// The name of a member, which has no character that JSON escapes, as it stands behind another.
+macro_rules! name {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+
 impl Event {
     /// Appends the members of the event as JSON and the brace that ends it, without `kind` and
     /// `apiVersion`, which items of an `EventList` do not have.
     pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
-        let mut object = Writer::members(out);
-        object.text("level", self.level.name());
-        object.text("auditID", &self.audit_id);
-        object.text("stage", self.stage.name());
-        object.text("requestURI", &self.request_uri);
-        object.text("verb", &self.verb);
-        object.nested("user", |out| match &self.user {
+        let mut object = Writer { out };
+        object.text(name!("level"), self.level.name());
+        object.text(name!("auditID"), &self.audit_id);
+        object.text(name!("stage"), self.stage.name());
+        object.text(name!("requestURI"), &self.request_uri);
+        object.text(name!("verb"), &self.verb);
+        object.nested(name!("user"), |out| match &self.user {
             Some(user) => write_user(user, out),
             None => out.extend_from_slice(b"{}"),
         });
         if let Some(user) = &self.impersonated_user {
-            object.nested("impersonatedUser", |out| write_user(user, out));
+            object.nested(name!("impersonatedUser"), |out| write_user(user, out));
         }
         if let Some(constraint) = &self.impersonation_constraint {
-            object.nested("authenticationMetadata", |out| {
+            object.nested(name!("authenticationMetadata"), |out| {
                 let mut metadata = Writer::begin(out);
-                metadata.text("impersonationConstraint", constraint);
+                metadata.text(name!("impersonationConstraint"), constraint);
                 metadata.end();
             });
         }
-        let addresses = self.source_addresses.iter().map(IpAddr::to_string);
-        object.texts("sourceIPs", addresses);
-        object.filled("userAgent", &self.user_agent);
+        if !self.source_addresses.is_empty() {
+            object.nested(name!("sourceIPs"), |out| write_addresses(&self.source_addresses, out));
+        }
+        object.filled(name!("userAgent"), &self.user_agent);
         if let Some(reference) = &self.object {
-            object.nested("objectRef", |out| reference.write(out));
+            object.nested(name!("objectRef"), |out| reference.write(out));
         }
         if let Some(status) = &self.status {
-            object.nested("responseStatus", |out| status.write(out));
+            object.nested(name!("responseStatus"), |out| status.write(out));
         }
-        for (name, text) in
-            [("requestObject", &self.request_object), ("responseObject", &self.response_object)]
-        {
+        for (name, text) in [
+            (name!("requestObject"), &self.request_object),
+            (name!("responseObject"), &self.response_object),
+        ] {
             if let Some(text) = text {
                 object.nested(name, |out| out.extend_from_slice(text));
             }
         }
-        object.text("requestReceivedTimestamp", &self.received.micro().to_string());
-        object.text("stageTimestamp", &self.stage_time.micro().to_string());
+        object.plain(name!("requestReceivedTimestamp"), self.received.micro());
+        object.plain(name!("stageTimestamp"), self.stage_time.micro());
         if !self.annotations.is_empty() {
-            object.nested("annotations", |out| {
+            object.nested(name!("annotations"), |out| {
                 let mut annotations = Writer::begin(out);
                 for (key, value) in &self.annotations {
                     annotations.any(key, |out| json::write_string(value, out));
@@ -154,14 +165,14 @@ impl Event {
 impl ObjectReference {
     fn write(&self, out: &mut Vec<u8>) {
         let mut object = Writer::begin(out);
-        object.filled("resource", &self.resource);
-        object.filled("namespace", &self.namespace);
-        object.filled("name", &self.name);
-        object.filled("uid", &self.uid);
-        object.filled("apiGroup", &self.group);
-        object.filled("apiVersion", &self.version);
-        object.filled("resourceVersion", &self.resource_version);
-        object.filled("subresource", &self.subresource);
+        object.filled(name!("resource"), &self.resource);
+        object.filled(name!("namespace"), &self.namespace);
+        object.filled(name!("name"), &self.name);
+        object.filled(name!("uid"), &self.uid);
+        object.filled(name!("apiGroup"), &self.group);
+        object.filled(name!("apiVersion"), &self.version);
+        object.filled(name!("resourceVersion"), &self.resource_version);
+        object.filled(name!("subresource"), &self.subresource);
         object.end();
     }
 }
@@ -169,27 +180,27 @@ impl ObjectReference {
 impl ResponseStatus {
     fn write(&self, out: &mut Vec<u8>) {
         let mut object = Writer::begin(out);
-        object.nested("metadata", |out| out.extend_from_slice(b"{}"));
-        object.filled("status", &self.status);
-        object.filled("message", &self.message);
-        object.filled("reason", &self.reason);
+        object.nested(name!("metadata"), |out| out.extend_from_slice(b"{}"));
+        object.filled(name!("status"), &self.status);
+        object.filled(name!("message"), &self.message);
+        object.filled(name!("reason"), &self.reason);
         if let Some(details) = &self.details {
-            object.nested("details", |out| json::write_value(details, out));
+            object.nested(name!("details"), |out| json::write_value(details, out));
         }
-        object.nested("code", |out| out.extend_from_slice(self.code.to_string().as_bytes()));
+        object.nested(name!("code"), |out| out.extend_from_slice(self.code.to_string().as_bytes()));
         object.end();
     }
 }
 
 fn write_user(user: &User, out: &mut Vec<u8>) {
     let mut object = Writer::begin(out);
-    object.filled("username", &user.name);
-    object.filled("uid", &user.uid);
-    object.texts("groups", user.groups.iter());
+    object.filled(name!("username"), &user.name);
+    object.filled(name!("uid"), &user.uid);
+    object.texts(name!("groups"), user.groups.iter());
     if !user.extra.is_empty() {
         let mut extra: Vec<_> = user.extra.iter().collect();
         extra.sort();
-        object.nested("extra", |out| {
+        object.nested(name!("extra"), |out| {
             let mut object = Writer::begin(out);
             for (key, values) in extra {
                 object.any(key, |out| write_texts(values.iter(), out));
@@ -211,46 +222,52 @@ fn write_texts<T: AsRef<str>>(texts: impl Iterator<Item = T>, out: &mut Vec<u8>)
     out.push(b']');
 }
 
-/// Writes the members of a JSON object.
+fn write_addresses(addresses: &[IpAddr], out: &mut Vec<u8>) {
+    let mut separator = b'[';
+    for address in addresses {
+        out.push(separator);
+        write_plain(address, out);
+        separator = b',';
+    }
+    out.push(b']');
+}
+
+/// Writes a text that has no character that JSON escapes.
+fn write_plain(text: impl fmt::Display, out: &mut Vec<u8>) {
+    out.push(b'"');
+    // Nothing fails to be written to memory.
+    let _ = write!(out, "{text}");
+    out.push(b'"');
+}
+
+/// Writes the members of a JSON object, which has begun.
 struct Writer<'o> {
     out: &'o mut Vec<u8>,
-    is_first: bool,
 }
 
 impl<'o> Writer<'o> {
     fn begin(out: &'o mut Vec<u8>) -> Writer<'o> {
         out.push(b'{');
-        Writer::members(out)
-    }
-
-    /// Writes into an object that has begun, and has no member or ends with a comma.
-    fn members(out: &'o mut Vec<u8>) -> Writer<'o> {
-        Writer { out, is_first: true }
+        Writer { out }
     }
 
     fn end(self) {
         self.out.push(b'}');
     }
 
-    fn separate(&mut self) {
-        if !self.is_first {
-            self.out.push(b',');
-        }
-        self.is_first = false;
-    }
-
-    /// Writes a member whose name has no character that JSON escapes.
+    /// Writes a member; `name` is a `name!`.
     fn nested(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
-        self.separate();
-        self.out.push(b'"');
-        self.out.extend_from_slice(name.as_bytes());
-        self.out.extend_from_slice(b"\":");
+        let separated = name.as_bytes();
+        let is_first = self.out.last() == Some(&b'{');
+        self.out.extend_from_slice(if is_first { &separated[1..] } else { separated });
         write(self.out);
     }
 
     /// Writes a member with any name.
     fn any(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        self.separate();
+        if self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
         json::write_string(name, self.out);
         self.out.push(b':');
         write(self.out);
@@ -258,6 +275,11 @@ impl<'o> Writer<'o> {
 
     fn text(&mut self, name: &'static str, text: &str) {
         self.nested(name, |out| json::write_string(text, out));
+    }
+
+    /// Writes a text that has no character that JSON escapes.
+    fn plain(&mut self, name: &'static str, text: impl fmt::Display) {
+        self.nested(name, |out| write_plain(text, out));
     }
 
     /// Writes a text unless it is empty.

@@ -1,9 +1,11 @@
 //! What an event says of where a request came from, read from its URL and headers.
 
-use http::{HeaderMap, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use keelson_meta::ip::parse_ip;
 use std::net::IpAddr;
 
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// Length at which a User-Agent is cut.
 const USER_AGENT_BYTES_MAX: usize = 1024;
 /// What stands in place of the rest.
@@ -20,11 +22,11 @@ const SECRET: &str = "REDACTED";
 /// `X-Real-Ip`, and the client's.
 pub fn source_addresses(headers: &HeaderMap, client: IpAddr) -> Vec<IpAddr> {
     let client = client.to_canonical();
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let forwarded = text("x-forwarded-for").unwrap_or_default().split(',');
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let forwarded = text(FORWARDED_FOR).unwrap_or_default().split(',');
     let mut addresses: Vec<IpAddr> =
         forwarded.filter_map(|one| parse_ip(one.trim())).take(ADDRESSES_MAX).collect();
-    let real = text("x-real-ip").and_then(parse_ip);
+    let real = text(REAL_IP).and_then(parse_ip);
     if let Some(real) = real.filter(|real| !addresses.contains(real)) {
         addresses.push(real);
     }
@@ -41,7 +43,8 @@ pub fn user_agent(headers: &HeaderMap) -> String {
         Some(head) if bytes.len() > USER_AGENT_BYTES_MAX => {
             format!("{}{CUT}", String::from_utf8_lossy(head))
         }
-        _ => String::from_utf8_lossy(bytes).into_owned(),
+        _ => std::str::from_utf8(bytes)
+            .map_or_else(|_| String::from_utf8_lossy(bytes).into_owned(), ToOwned::to_owned),
     }
 }
 

@@ -123,7 +123,13 @@ pub struct Micro(Timestamp);
 impl fmt::Display for Micro {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.write_seconds(f)?;
-        write!(f, ".{:06}Z", self.0.nanos / 1000)
+        let mut text = *b".000000Z";
+        let mut rest = self.0.nanos / 1000;
+        for digit in text[1..7].iter_mut().rev() {
+            *digit += (rest % 10) as u8;
+            rest /= 10;
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 

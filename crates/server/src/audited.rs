@@ -264,7 +264,10 @@ impl Arrival<'_> {
         });
         Event {
             level,
-            audit_id: String::from_utf8_lossy(self.audit_id.as_bytes()).into(),
+            audit_id: match std::str::from_utf8(self.audit_id.as_bytes()) {
+                Ok(text) => Str::new(text),
+                Err(_) => String::from_utf8_lossy(self.audit_id.as_bytes()).into(),
+            },
             stage: Stage::RequestReceived,
             request_uri: request_uri(self.uri),
             verb: attributes.verb.clone(),
