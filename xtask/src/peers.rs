@@ -64,6 +64,17 @@ const PEERS: &[Peer] = &[
         version: &["--help"],
     },
     Peer {
+        name: "helm4",
+        module: HELM,
+        package: "helm.sh/helm/v4/cmd/helm",
+        version: &["version", "--short"],
+    },
+];
+
+/// Programs that are built only if they are named: tools for comparisons by hand, and, because
+/// their builds take minutes, Helm 3 and other kubectls, which tests drive if they are there.
+const NAMED: &[Peer] = &[
+    Peer {
         name: "kubectl-1.32",
         module: KUBECTL_OLDEST,
         package: ".",
@@ -75,17 +86,6 @@ const PEERS: &[Peer] = &[
         package: ".",
         version: &["version", "--client"],
     },
-    Peer {
-        name: "helm4",
-        module: HELM,
-        package: "helm.sh/helm/v4/cmd/helm",
-        version: &["version", "--short"],
-    },
-];
-
-/// Programs that are built only if they are named: tools for comparisons by hand, and Helm 3, which
-/// tests drive if it is there, because its build takes minutes.
-const NAMED: &[Peer] = &[
     Peer {
         name: "helm3",
         module: HELM,

@@ -41,10 +41,10 @@ pub const KUBECTL: Prerequisite =
     Prerequisite { name: "kubectl", needs: "Go 1.26, or kubectl on the PATH" };
 /// The oldest kubectl that is tested.
 pub const KUBECTL_OLDEST: Prerequisite =
-    Prerequisite { name: "kubectl-1.32", needs: "kubectl 1.32: Go 1.26 or KEELSON_REFERENCE_BIN" };
+    Prerequisite { name: "kubectl-1.32", needs: "kubectl 1.32: `cargo xtask peers kubectl-1.32`" };
 /// The newest kubectl that is tested.
 pub const KUBECTL_NEWEST: Prerequisite =
-    Prerequisite { name: "kubectl-1.37", needs: "kubectl 1.37: Go 1.26 or KEELSON_REFERENCE_BIN" };
+    Prerequisite { name: "kubectl-1.37", needs: "kubectl 1.37: `cargo xtask peers kubectl-1.37`" };
 /// The official client for Python.
 pub const PYTHON_CLIENT: Prerequisite = Prerequisite {
     name: "python-client",
@@ -76,7 +76,7 @@ pub const MOUNT: Prerequisite =
     Prerequisite { name: "mount", needs: "root, to mount a file system of its own" };
 /// What `all` does not require: it takes long to build, or a machine may not have Debian's
 /// packages, or rights.
-const NOT_IN_ALL: [&str; 3] = ["helm3", "promtool", "mount"];
+const NOT_IN_ALL: [&str; 5] = ["helm3", "kubectl-1.32", "kubectl-1.37", "promtool", "mount"];
 
 /// What installs wheels and runs their tests.
 pub const PIP: Prerequisite =
