@@ -65,7 +65,6 @@ fn a_binding_applies_from_its_creation_to_its_deletion() {
     server.stop();
 }
 
-/// Proves: R-REF-02.
 /// As in upstream's `handlers/responsewriters/errors.go`: such an answer repeats what the client
 /// sent.
 #[test]
@@ -83,6 +82,7 @@ fn a_browser_must_not_guess_the_type_of_a_refusal() {
     server.stop();
 }
 
+/// Proves: R-REF-02.
 #[test]
 fn writers_of_roles_and_bindings_cannot_escalate() {
     let server = Server::start_plain(without_accounts());
