@@ -30,14 +30,10 @@ pub fn decode(text: &str) -> Result<(Option<u64>, Str), Failure> {
     let fail = |why: String| {
         Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
     };
-    let json = TEXT.decode(text).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _) => at,
-            base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            // Go names the first byte of the incomplete group.
-            base64::DecodeError::InvalidLength(_) => text.len() / 4 * 4,
-            base64::DecodeError::InvalidPadding => text.len(),
-        };
+    let json = TEXT.decode(text).map_err(|_| {
+        // Go names the first character that is none of base64, or the start of an incomplete group.
+        let is_other = |byte: u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        let at = text.bytes().position(is_other).unwrap_or(text.len() / 4 * 4);
         fail(format!("illegal base64 data at input byte {at}"))
     })?;
     let parsed = crate::json::parse(&json).map_err(|error| fail(error.to_string()))?;

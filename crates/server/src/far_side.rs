@@ -40,8 +40,18 @@ pub(crate) struct FarEnd {
 }
 
 impl FarEnd {
-    /// Prepares the connection; nothing is opened yet.
+    /// Prepares the connection of a stream or a log; nothing is opened yet.
     pub fn new(app: &App, location: Location) -> Result<FarEnd, Failure> {
+        FarEnd::by(app, location, Route::Node)
+    }
+
+    /// Prepares the connection of a proxy, which only leads to global unicast addresses, also those
+    /// of nodes (apimachinery `util/proxy`, `IsProxyableHostname`).
+    pub fn proxied(app: &App, location: Location) -> Result<FarEnd, Failure> {
+        FarEnd::by(app, location, Route::Public)
+    }
+
+    fn by(app: &App, location: Location, to_kubelet: Route) -> Result<FarEnd, Failure> {
         let port = match location.port.as_str() {
             "" if location.is_secure => 443,
             "" => 80,
@@ -51,7 +61,7 @@ impl FarEnd {
         match location.far_side {
             FarSide::Kubelet { is_verified, .. } => {
                 let access = app.kubelets.load();
-                peer.route = Route::Node;
+                peer.route = to_kubelet;
                 peer.trust = match &access.authority {
                     Some(bundle) if is_verified => Trust::Bundle(bundle.clone()),
                     _ => Trust::Anyone,

@@ -2,7 +2,7 @@
 //! descriptors, however it ends.
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
-use keelson_testkit::node::{NodeServer, ServerOptions};
+use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
 use serde_json::{Value, json};
 use std::io::{BufRead, Read};
 use std::time::Instant;
@@ -34,7 +34,7 @@ fn make_objects(client: &Client, node: &NodeServer) {
     patch(
         "/api/v1/nodes/n1/status",
         json!({
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "addresses": [{"type": "InternalIP", "address": node.address().ip()}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": node.address().port()}}}),
     );
     let pod = json!({"metadata": {"name": "web"},
@@ -97,7 +97,8 @@ fn visit_all(client: &Client, count: usize) {
 fn short_connections_leave_no_descriptor() {
     let count = std::env::var(COUNT).ok().and_then(|text| text.parse().ok());
     let count = count.unwrap_or(COUNT_DEFAULT);
-    let node = NodeServer::start(ServerOptions::default()).expect("a node");
+    let options = ServerOptions { address: machine_address(), ..ServerOptions::default() };
+    let node = NodeServer::start(options).expect("a node");
     let server = Server::start_plain(without_controllers());
     let client = server.client();
     make_objects(&client, &node);

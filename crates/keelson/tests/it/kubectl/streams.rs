@@ -7,6 +7,7 @@ mod terminal;
 pub mod world;
 
 use super::{every_kubectl, stock_kubectl};
+use std::net::Ipv4Addr;
 use world::{Did, ExactRow, TRANSPORTS, World};
 
 pub use world::SPDY;
@@ -209,6 +210,7 @@ fn pods_and_nodes_are_debugged() {
 fn requests_are_proxied_to_nodes() {
     let Some(program) = stock_kubectl() else { return };
     let world = World::of_keelson(program, false);
+    world.add_node("loopback", Ipv4Addr::LOCALHOST.into(), &[]);
     let node = "/api/v1/nodes/n1/proxy";
     let raw = |path: &str| format!("k get --raw '{node}{path}'");
     let port = world.node.address().port();
@@ -219,6 +221,7 @@ fn requests_are_proxied_to_nodes() {
         (format!("k get --raw /api/v1/nodes/n1:{port}/proxy/healthz"), 0, "ok"),
         (format!("k get --raw /api/v1/nodes/n1:{}/proxy/healthz", port - 1), 1, "not allowed"),
         ("k get --raw /api/v1/nodes/n2/proxy/healthz".to_owned(), 1, "\"n2\" not found"),
+        ("k get --raw /api/v1/nodes/loopback/proxy/healthz".to_owned(), 1, "address not allowed"),
         (
             "k get --raw /api/v1/namespaces/default/pods/web/proxy/".to_owned(),
             1,

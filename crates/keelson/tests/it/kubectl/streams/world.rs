@@ -7,9 +7,10 @@ use crate::kubectl::home::Home;
 use crate::reference::Reference;
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_testkit::api::Api;
-use keelson_testkit::node::{NodeServer, ServerOptions};
+use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
 use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program};
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -88,22 +89,29 @@ impl World {
     }
 
     fn around(server: Behind, home: Home, api: Api, has_v5: bool) -> World {
-        let options = ServerOptions { has_v5, ..ServerOptions::default() };
+        let address = machine_address();
+        let options = ServerOptions { has_v5, address, ..ServerOptions::default() };
         let node = NodeServer::start(options).expect("a node");
         let world = World { home, node, api, server };
-        let object = json!({"metadata": {"name": "n1"}});
-        assert_eq!(world.api.post("/api/v1/nodes", &object).expect("an answer").code, 201);
-        let features = if has_v5 { vec!["ExtendWebSocketsToKubelet"] } else { vec![] };
-        world.set_status(
-            "/api/v1/nodes/n1",
+        let features: &[&str] = if has_v5 { &["ExtendWebSocketsToKubelet"] } else { &[] };
+        world.add_node("n1", world.node.address().ip(), features);
+        world.add_pod("web");
+        world
+    }
+
+    /// Creates a node, whose kubelet has the port of the test's node.
+    pub fn add_node(&self, name: &str, address: IpAddr, features: &[&str]) {
+        let object = json!({"metadata": {"name": name}});
+        assert_eq!(self.api.post("/api/v1/nodes", &object).expect("an answer").code, 201);
+        let port = self.node.address().port();
+        self.set_status(
+            &format!("/api/v1/nodes/{name}"),
             &json!({
-                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-                "daemonEndpoints": {"kubeletEndpoint": {"Port": world.node.address().port()}},
+                "addresses": [{"type": "InternalIP", "address": address}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
                 "declaredFeatures": features
             }),
         );
-        world.add_pod("web");
-        world
     }
 
     /// Creates a pod that runs on the node.
