@@ -1,5 +1,5 @@
 //! The resource quota controller: recalculates the usage of quotas when a quota is created or
-//! changed, and when an object that it counts is deleted or changed.
+//! changed, when an object that it counts is deleted or changed, and when objects are listed anew.
 
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -61,6 +61,11 @@ impl ControlLoop for Quotas {
                 }
                 // Most servers have no quotas.
                 _ if quotas.is_empty() => {}
+                // What was deleted before the list is not known: of a resource that was just
+                // defined, say, whose first object lived shortly.
+                InformerEvent::Listed(..) => {
+                    quotas.keys().for_each(|namespace| recalculate_soon(&quotas, namespace, queue));
+                }
                 InformerEvent::Put { kind, entry, previous: Some(_) }
                     if may_lower_usage(kind, entry) =>
                 {
