@@ -20,7 +20,7 @@ pub struct Credentials<'a> {
     /// The `Authorization` header.
     pub authorization: Option<&'a str>,
     /// The token among the subprotocols of a WebSocket.
-    pub protocol: ProtocolToken<'a>,
+    pub protocol: ProtocolToken,
     /// The client's certificate, as the TLS layer verified it.
     pub certificate: Certificate<'a>,
     /// The user in the headers of a front proxy whose certificate was verified.
@@ -30,15 +30,15 @@ pub struct Credentials<'a> {
 }
 
 /// A bearer token given as a WebSocket subprotocol, because browsers cannot send the header.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub enum ProtocolToken<'a> {
+#[derive(Default, PartialEq, Eq)]
+pub enum ProtocolToken {
     /// There is none.
     #[default]
     Absent,
     /// There are several, it is not text in base64, or no other subprotocol stands beside it.
     Invalid,
     /// The token.
-    Token(&'a str),
+    Token(String),
 }
 
 /// A client's certificate.
@@ -165,7 +165,7 @@ impl Authenticator {
         {
             return Ok(authenticated.user);
         }
-        if let ProtocolToken::Token(token) = credentials.protocol
+        if let ProtocolToken::Token(token) = &credentials.protocol
             && let Ok(authenticated) = self.authenticate_token(token, &[], now, notes).await
         {
             return Ok(authenticated.user);

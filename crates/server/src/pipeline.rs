@@ -36,7 +36,7 @@ use crate::response_body::ResponseBody;
 use crate::route::{ResourceRoute, Route, is_dotted};
 use crate::traced::{self, Seen};
 use crate::upgrade::{Upgrade, UpgradedConnection};
-use crate::websocket::{self, GivenToken};
+use crate::websocket;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http::{StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -468,14 +468,13 @@ async fn authenticated(
     request: &mut Arrived,
 ) -> Result<(Result<User, Failure>, bool), Failure> {
     let Arrived { head, context, .. } = request;
-    let by_protocol = GivenToken::read(&head.headers);
     let by_header = head.headers.get(header::AUTHORIZATION).map(|value| {
         // An unreadable header must not turn its sender into the anonymous user.
         std::str::from_utf8(value.as_bytes()).map_err(|_| Status::unauthorized())
     });
     let credentials = Credentials {
         authorization: by_header.transpose()?,
-        protocol: by_protocol.credential(),
+        protocol: websocket::token(&head.headers),
         certificate: match &head.peer.certificate {
             None => Certificate::Absent,
             Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),

@@ -245,41 +245,22 @@ fn refused(code: u16) -> Box<Reply> {
     Box::new(respond::text(code, ""))
 }
 
-/// The bearer token among the subprotocols of a handshake (apiserver
-/// `authentication/request/websocket`).
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum GivenToken {
-    Absent,
-    Invalid,
-    Token(String),
-}
-
-impl GivenToken {
-    /// Reads the token of a WebSocket's handshake. Other requests have none.
-    pub fn read(headers: &HeaderMap) -> GivenToken {
-        if !is_handshake(headers) {
-            return GivenToken::Absent;
-        }
-        let protocols = || header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL);
-        let mut tokens = protocols().filter_map(|protocol| protocol.strip_prefix(TOKEN_PREFIX));
-        let Some(token) = tokens.next() else { return GivenToken::Absent };
-        let decoded = URL_SAFE_NO_PAD.decode(token).ok().map(String::from_utf8);
-        match (decoded, tokens.next()) {
-            (Some(Ok(token)), None) if token.is_empty() => GivenToken::Absent,
-            (Some(Ok(token)), None) if protocols().any(|one| !one.starts_with(TOKEN_PREFIX)) => {
-                GivenToken::Token(token)
-            }
-            _ => GivenToken::Invalid,
-        }
+/// Returns the bearer token among the subprotocols of a WebSocket's handshake; other requests have
+/// none (apiserver `authentication/request/websocket`).
+pub(crate) fn token(headers: &HeaderMap) -> ProtocolToken {
+    if !is_handshake(headers) {
+        return ProtocolToken::Absent;
     }
-
-    /// Returns the token as authentication reads it.
-    pub fn credential(&self) -> ProtocolToken<'_> {
-        match self {
-            GivenToken::Absent => ProtocolToken::Absent,
-            GivenToken::Invalid => ProtocolToken::Invalid,
-            GivenToken::Token(token) => ProtocolToken::Token(token),
+    let protocols = || header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL);
+    let mut tokens = protocols().filter_map(|protocol| protocol.strip_prefix(TOKEN_PREFIX));
+    let Some(token) = tokens.next() else { return ProtocolToken::Absent };
+    let decoded = URL_SAFE_NO_PAD.decode(token).ok().map(String::from_utf8);
+    match (decoded, tokens.next()) {
+        (Some(Ok(token)), None) if token.is_empty() => ProtocolToken::Absent,
+        (Some(Ok(token)), None) if protocols().any(|one| !one.starts_with(TOKEN_PREFIX)) => {
+            ProtocolToken::Token(token)
         }
+        _ => ProtocolToken::Invalid,
     }
 }
 
@@ -329,23 +310,26 @@ mod tests {
 
     #[test]
     fn tokens_come_as_subprotocols() {
-        let check = |protocols: &'static [&'static str], want: GivenToken| {
-            assert_eq!(GivenToken::read(&asked(protocols)), want, "{protocols:?}");
+        let check = |protocols: &'static [&'static str], want: ProtocolToken| {
+            assert!(token(&asked(protocols)) == want, "{protocols:?}");
         };
         const TOKEN: &str = "base64url.bearer.authorization.k8s.io.dG9r";
-        check(&[], GivenToken::Absent);
-        check(&["x"], GivenToken::Absent);
-        check(&["base64url.bearer.authorization.k8s.io.", "x"], GivenToken::Absent);
-        check(&[TOKEN, "x"], GivenToken::Token("tok".to_owned()));
-        check(&["x, base64url.bearer.authorization.k8s.io.dG9r"], GivenToken::Token("tok".into()));
+        check(&[], ProtocolToken::Absent);
+        check(&["x"], ProtocolToken::Absent);
+        check(&["base64url.bearer.authorization.k8s.io.", "x"], ProtocolToken::Absent);
+        check(&[TOKEN, "x"], ProtocolToken::Token("tok".to_owned()));
+        check(
+            &["x, base64url.bearer.authorization.k8s.io.dG9r"],
+            ProtocolToken::Token("tok".into()),
+        );
         // No other is left to answer with.
-        check(&[TOKEN], GivenToken::Invalid);
-        check(&[TOKEN, TOKEN, "x"], GivenToken::Invalid);
-        check(&["base64url.bearer.authorization.k8s.io.d!", "x"], GivenToken::Invalid);
-        check(&["base64url.bearer.authorization.k8s.io._w", "x"], GivenToken::Invalid);
+        check(&[TOKEN], ProtocolToken::Invalid);
+        check(&[TOKEN, TOKEN, "x"], ProtocolToken::Invalid);
+        check(&["base64url.bearer.authorization.k8s.io.d!", "x"], ProtocolToken::Invalid);
+        check(&["base64url.bearer.authorization.k8s.io._w", "x"], ProtocolToken::Invalid);
         let mut plain = asked(&[TOKEN, "x"]);
         plain.remove(header::UPGRADE);
-        assert_eq!(GivenToken::read(&plain), GivenToken::Absent);
+        assert!(token(&plain) == ProtocolToken::Absent);
     }
 
     #[test]
