@@ -24,9 +24,6 @@ const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// Interval at which deleted default objects are created again, and changed ones set back.
 const ENSURE_INTERVAL: Duration = Duration::from_secs(60);
-/// Minimum time between updates of conditions. As upstream, a client that updates a FlowSchema
-/// right after creating it meets no conflict.
-const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 /// Retry interval after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -122,20 +119,21 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let default_levels = limited
         .chain([("exempt", exempt)])
         .map(|(name, spec)| (Target::of(&levels, "", name), default_object(name, spec)));
-    let now = registry.clock.now().text();
-    let default_schemas = FLOW_SCHEMAS
-        .iter()
-        .map(|schema| (Target::of(&schemas, "", schema.name), default_schema(schema, &now)));
+    let now = registry.options.fairness.then(|| registry.clock.now().text());
+    let default_schemas = FLOW_SCHEMAS.iter().map(|schema| {
+        (Target::of(&schemas, "", schema.name), default_schema(schema, now.as_deref()))
+    });
     let defaults: Vec<_> = default_levels.chain(default_schemas).collect();
     ensure_all(registry, defaults.clone(), PRODUCER).await?;
     restore::restore_all(registry, &defaults, PRODUCER).await
 }
 
 /// Returns a default FlowSchema. It has its condition already, owned as if it had been applied, so
-/// that a new server does not change its first objects.
-fn default_schema(schema: &Schema, now: &str) -> Value {
-    let mut object =
-        Object::from_value(default_object(schema.name, schema.spec())).unwrap_or_default();
+/// that a new server does not change its first objects. Without the time it has no condition.
+fn default_schema(schema: &Schema, now: Option<&str>) -> Value {
+    let object = default_object(schema.name, schema.spec());
+    let Some(now) = now else { return object };
+    let mut object = Object::from_value(object).unwrap_or_default();
     let condition = condition(expected_condition(schema.level, true), now);
     object.root.insert("status", value!({"conditions": [(condition)]}));
     let fields = value!({"f:status": {"f:conditions": {"k:{\"type\":\"Dangling\"}": {
@@ -233,7 +231,8 @@ fn subject(text: &'static str) -> Value {
     }
 }
 
-/// Maintains the default objects and the conditions of FlowSchemas until it is dropped.
+/// Maintains the default objects and the conditions of FlowSchemas until it is dropped. Without
+/// priority and fairness no conditions, as upstream.
 pub async fn run(registry: Arc<Registry>) {
     let mut informer = registry.informer(InformerScope::Only(FOLLOWED));
     let mut events: Vec<InformerEvent> = vec![];
@@ -241,7 +240,11 @@ pub async fn run(registry: Arc<Registry>) {
     loop {
         informer.take_all(&mut events);
         events.clear();
-        let mut written = update_conditions(&registry).await;
+        let began = Instant::now();
+        let mut written = match registry.options.fairness {
+            true => update_conditions(&registry).await,
+            false => Ok(()),
+        };
         if Instant::now() >= next_ensure {
             next_ensure = Instant::now() + ENSURE_INTERVAL;
             written = written.and(ensure(&registry).await);
@@ -251,8 +254,10 @@ pub async fn run(registry: Arc<Registry>) {
             tracing::warn!(%error, "objects of flow control not written; trying again");
             next = Instant::now() + AFTER_FAILURE;
         }
+        // Half of the time at most, whatever a user writes. A single change is followed at once, as
+        // upstream: its author's next update of the same version is a conflict.
+        tokio::time::sleep(began.elapsed()).await;
         let _ = tokio::time::timeout_at(next, informer.changed()).await;
-        tokio::time::sleep(UPDATE_INTERVAL).await;
     }
 }
 

@@ -12,6 +12,7 @@ mod setup;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use anyhow::{Context, Result};
 pub use cli::{

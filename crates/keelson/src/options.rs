@@ -95,6 +95,9 @@ pub struct ServingOptions {
     pub shutdown_delay: Duration,
     /// Limits of connections and requests.
     pub limits: Limits,
+    /// The Kubernetes version at `/version` and in metrics. Its numbers should be those of
+    /// [`KUBERNETES_VERSION`](crate::KUBERNETES_VERSION).
+    pub reported_version: String,
 }
 
 impl Default for ServingOptions {
@@ -113,6 +116,7 @@ impl Default for ServingOptions {
             browsers: BrowserOptions::default(),
             shutdown_delay: Duration::ZERO,
             limits: Limits::default(),
+            reported_version: crate::KUBERNETES_VERSION.to_owned(),
         }
     }
 }

@@ -33,7 +33,7 @@ use keelson_meta::Feature;
 use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
 use keelson_server::{
-    App, ExtraPath, FairnessSource, Health, KubeletAccess, Limits, Listening, Tls,
+    App, ExtraPath, FairnessSource, Health, KubeletAccess, Limits, Listening, Tls, VersionInfo,
 };
 use keelson_store::Lease;
 use keelson_store_etcd::Calls;
@@ -436,6 +436,7 @@ impl Builder {
         let Extras { paths, encryption, etcd_calls } = background.extras;
         let app = Arc::new(App {
             flags: self.flags,
+            version: VersionInfo::reported(&self.serving.reported_version),
             kubelets: far_side.kubelets,
             aggregator: far_side.aggregator,
             explorer: self.explorer,
@@ -503,6 +504,7 @@ impl Builder {
             features: self.apis.features,
             allows_privileged: self.apis.allows_privileged,
             garbage_collection: self.apis.garbage_collection,
+            fairness: self.serving.limits.fairness,
             admission: self.admission.chain.clone(),
             dynamic_admission: dynamic_plug_ins(
                 &self.admission.chain,

@@ -296,6 +296,10 @@ pub(super) enum Go {
     Text,
     /// A number: 0 when absent.
     Number,
+    /// A boolean: false when absent.
+    Flag,
+    /// An internal struct, with all fields when absent.
+    Value(GoMembers),
     /// A pointer to an internal struct.
     Struct(GoMembers),
     /// A list of internal structs.
@@ -308,17 +312,23 @@ pub(super) type GoMembers = &'static [(&'static str, Go)];
 /// Converts a value to the form in which error messages show an internal struct: with all fields,
 /// by their Go names.
 pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
-    let Some(given) = value.as_object() else { return Value::Null };
+    if value.as_object().is_some() { as_go_struct(value, members) } else { Value::Null }
+}
+
+/// The same for a struct that is no pointer: it has all fields when it is absent.
+pub(super) fn as_go_struct(value: &Value, members: GoMembers) -> Value {
     let mut shown = Map::new();
+    let given = value.as_object();
     for (name, how) in members {
         let found = given
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .and_then(|given| given.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)))
             .map_or(&Value::Null, |(_, value)| value);
         let value = match how {
             Go::Text if found.is_null() => "".into(),
             Go::Number if found.is_null() => 0.into(),
-            Go::Pointer | Go::Text | Go::Number => found.clone(),
+            Go::Flag if found.is_null() => false.into(),
+            Go::Pointer | Go::Text | Go::Number | Go::Flag => found.clone(),
+            Go::Value(members) => as_go_struct(found, members),
             Go::Struct(members) => as_go(found, members),
             Go::List(members) => match found.as_array() {
                 Some(items) => {

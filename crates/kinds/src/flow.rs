@@ -3,7 +3,7 @@
 
 mod levels;
 
-use super::check::{Field, default_empty};
+use super::check::{Field, Go, GoMembers, as_go_struct, default_empty};
 use crate::equality::equal_or_empty;
 use crate::row::Row;
 use crate::strategy::{Check, Generation, StatusMetadata, Strategy};
@@ -33,6 +33,35 @@ const PRECEDENCE: i64 = 1000;
 const PRECEDENCE_MAX: i64 = 10_000;
 const VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
+
+const NAME: GoMembers = &[("Name", Go::Text)];
+const ACCOUNT: GoMembers = &[("Namespace", Go::Text), ("Name", Go::Text)];
+const SUBJECT: GoMembers = &[
+    ("Kind", Go::Text),
+    ("User", Go::Struct(NAME)),
+    ("Group", Go::Struct(NAME)),
+    ("ServiceAccount", Go::Struct(ACCOUNT)),
+];
+const RESOURCE_RULE: GoMembers = &[
+    ("Verbs", Go::Pointer),
+    ("APIGroups", Go::Pointer),
+    ("Resources", Go::Pointer),
+    ("ClusterScope", Go::Flag),
+    ("Namespaces", Go::Pointer),
+];
+const URL_RULE: GoMembers = &[("Verbs", Go::Pointer), ("NonResourceURLs", Go::Pointer)];
+const RULE: GoMembers = &[
+    ("Subjects", Go::List(SUBJECT)),
+    ("ResourceRules", Go::List(RESOURCE_RULE)),
+    ("NonResourceRules", Go::List(URL_RULE)),
+];
+/// The spec of a FlowSchema in messages.
+const SCHEMA: GoMembers = &[
+    ("PriorityLevelConfiguration", Go::Value(NAME)),
+    ("MatchingPrecedence", Go::Number),
+    ("DistinguisherMethod", Go::Struct(&[("Type", Go::Text)])),
+    ("Rules", Go::List(RULE)),
+];
 
 /// FlowSchemas.
 pub(super) const fn flow_schema(base: Strategy) -> Strategy {
@@ -114,7 +143,7 @@ fn validate(new: &Object) -> ErrorList {
     };
     if !equal_or_empty(spec.value, &fixed) {
         let words = format!("spec of '{}' must equal the fixed value", new.name());
-        spec.invalid(&mut errors, &words);
+        spec.invalid_as(&mut errors, as_go_struct(spec.value, SCHEMA), &words);
     }
     errors
 }
@@ -144,7 +173,7 @@ pub(super) fn validate_fixed_level(level: &Object, errors: &mut ErrorList) {
     };
     if !equal_or_empty(&Value::Object(given), &fixed) {
         let words = format!("spec of '{}'{what} must equal the fixed value", level.name());
-        spec.invalid(errors, &words);
+        spec.invalid_as(errors, as_go_struct(spec.value, levels::LEVEL), &words);
     }
 }
 

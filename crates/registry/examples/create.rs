@@ -94,6 +94,7 @@ async fn open() -> std::sync::Arc<Registry> {
         features: keelson_meta::Features::default(),
         allows_privileged: true,
         garbage_collection: true,
+        fairness: true,
         event_ttl: std::time::Duration::ZERO,
         other_stores: vec![],
         simulated_nodes: None,

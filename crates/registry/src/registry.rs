@@ -77,6 +77,8 @@ pub struct RegistryOptions {
     /// `--enable-garbage-collector`: whether a propagation policy sets the finalizers for which a
     /// garbage collector acts. Namespaces get them in any case.
     pub garbage_collection: bool,
+    /// `--enable-priority-and-fairness`: whether FlowSchemas have conditions.
+    pub fairness: bool,
     /// The built-in admission plug-ins that are enabled.
     pub admission: keelson_admission::Chain,
     /// Webhooks, policies and the plug-ins of the embedding program, in the order of their calls.

@@ -154,9 +154,10 @@ fn description_of(type_name: &str, field: &str) -> Option<&'static str> {
         let columns = printers.flat_map(|printer| printer.columns);
         let texts = columns.filter_map(|column| match column.description {
             Description::Literal(_) => None,
-            Description::Field { type_name, field } => {
-                Some(((type_name.into(), field.into()), all.of_member(type_name, field)?.into()))
-            }
+            Description::Field { type_name, field } => Some((
+                (type_name.into(), field.into()),
+                all.of_member(type_name, field)?.as_ref().into(),
+            )),
         });
         texts.collect()
     });

@@ -269,7 +269,7 @@ async fn tls_handshake(
         }
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
     }
-    tls.acceptor.accept(ClientStream::new(stream, limits, slot)).await
+    tls.acceptor().accept(ClientStream::new(stream, limits, slot)).await
 }
 
 /// Runs `work`. Returns `None` if it takes too long, or the server shuts down.

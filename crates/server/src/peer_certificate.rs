@@ -5,12 +5,15 @@ use keelson_auth::x509;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{Error, RootCertStore};
+use rustls::{DistinguishedName, Error, RootCertStore};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// How long a failed verification is cached, in seconds.
 const REJECTION_SECONDS: u64 = 1;
+/// Maximum length of the names of all authorities in a handshake; TLS has room for 64 KiB.
+const NAMES_BYTES_MAX: usize = 48 << 10;
 
 /// Authorities of client certificates.
 #[derive(Clone, Debug)]
@@ -21,6 +24,24 @@ pub struct ClientAuthorities {
     pub restricted: Option<(RootCertStore, Vec<String>)>,
     /// Authorities of front proxies, and their allowed common names; if empty, all are allowed.
     pub front_proxy: Option<(RootCertStore, Vec<String>)>,
+}
+
+impl ClientAuthorities {
+    /// Returns the names of all authorities, each once; none if they are too long for a handshake,
+    /// which lets clients present any certificate.
+    pub(crate) fn names(&self) -> Vec<DistinguishedName> {
+        let more = [&self.restricted, &self.front_proxy];
+        let more = more.into_iter().flatten().map(|(roots, _)| roots);
+        let mut names: Vec<DistinguishedName> = vec![];
+        let mut seen: HashSet<Vec<u8>> = HashSet::new();
+        for name in [&self.roots].into_iter().chain(more).flat_map(RootCertStore::subjects) {
+            if seen.insert(name.as_ref().to_vec()) {
+                names.push(name);
+            }
+        }
+        let length: usize = names.iter().map(|name| name.as_ref().len() + 2).sum();
+        if length <= NAMES_BYTES_MAX { names } else { vec![] }
+    }
 }
 
 /// The verifiers of client certificates, which can be replaced.

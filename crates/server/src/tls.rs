@@ -5,6 +5,7 @@ use crate::peer::FirstRequest;
 use crate::peer_certificate::{ClientAuthorities, ClientVerifiers, PeerCertificate, Verifiers};
 use crate::socket::ClientStream;
 use crate::tls_options::TlsOptions;
+use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -29,7 +30,8 @@ use tokio_rustls::server::TlsStream;
 /// request on.
 #[derive(Clone)]
 pub struct Tls {
-    pub(crate) acceptor: TlsAcceptor,
+    config: Arc<ArcSwap<ServerConfig>>,
+    options: TlsOptions,
     serving: Arc<ServingCertificate>,
     clients: Arc<ClientVerifiers>,
 }
@@ -93,19 +95,16 @@ impl Tls {
         authorities: &ClientAuthorities,
         options: &TlsOptions,
     ) -> Result<Tls, Error> {
-        let provider = Arc::new(options.provider());
         let serving = Arc::new(ServingCertificate(RwLock::new(certificates.try_into()?)));
         let clients = Arc::new(ClientVerifiers::new(Verifiers::new(authorities)?));
-        let schemes = provider.signature_verification_algorithms;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(options.versions())?
-            .with_client_cert_verifier(Arc::new(AcceptAnyCertificate(schemes)))
-            .with_cert_resolver(serving.clone());
-        config.alpn_protocols = match options.is_http1_only {
-            true => vec![b"http/1.1".to_vec()],
-            false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        };
-        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), serving, clients })
+        let config = configuration(options, serving.clone(), authorities.names())?;
+        let config = Arc::new(ArcSwap::from_pointee(config));
+        Ok(Tls { config, options: options.clone(), serving, clients })
+    }
+
+    /// Returns what does the handshake of a new connection.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.load_full())
     }
 
     /// Replaces the serving certificates, from the next handshake on.
@@ -116,9 +115,12 @@ impl Tls {
     }
 
     /// Replaces the authorities of client certificates, from the next request on, also on open
-    /// connections.
+    /// connections. The names that clients see change with the next handshake.
     pub fn set_clients(&self, authorities: &ClientAuthorities) -> Result<(), Error> {
-        self.clients.set(Verifiers::new(authorities)?);
+        let verifiers = Verifiers::new(authorities)?;
+        let config = configuration(&self.options, self.serving.clone(), authorities.names())?;
+        self.clients.set(verifiers);
+        self.config.store(Arc::new(config));
         Ok(())
     }
 
@@ -127,7 +129,7 @@ impl Tls {
         &self,
         stream: TcpStream,
     ) -> io::Result<TlsStream<TcpStream>> {
-        self.acceptor.accept(stream).await
+        self.acceptor().accept(stream).await
     }
 
     /// Returns the certificate that a client presented in its handshake.
@@ -136,6 +138,25 @@ impl Tls {
         let chain = shown.iter().map(|one| one.clone().into_owned()).collect();
         Some(PeerCertificate::new(chain, self.clients.clone()))
     }
+}
+
+/// Returns a configuration whose handshakes tell clients the names of authorities.
+fn configuration(
+    options: &TlsOptions,
+    serving: Arc<ServingCertificate>,
+    authorities: Vec<DistinguishedName>,
+) -> Result<ServerConfig, Error> {
+    let provider = Arc::new(options.provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(options.versions())?
+        .with_client_cert_verifier(Arc::new(AcceptAnyCertificate { algorithms, authorities }))
+        .with_cert_resolver(serving);
+    config.alpn_protocols = match options.is_http1_only {
+        true => vec![b"http/1.1".to_vec()],
+        false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    };
+    Ok(config)
 }
 
 fn certified((chain, key): CertificateAndKey) -> Result<Arc<CertifiedKey>, Error> {
@@ -188,9 +209,12 @@ impl ResolvesServerCert for ServingCertificate {
 }
 
 /// Accepts every certificate in the handshake if the client has its key; [`PeerCertificate`]
-/// verifies it later. The list of authorities is not sent to clients, because it may change.
+/// verifies it later. Clients with several certificates choose by the names of the authorities.
 #[derive(Debug)]
-struct AcceptAnyCertificate(WebPkiSupportedAlgorithms);
+struct AcceptAnyCertificate {
+    algorithms: WebPkiSupportedAlgorithms,
+    authorities: Vec<DistinguishedName>,
+}
 
 impl ClientCertVerifier for AcceptAnyCertificate {
     fn client_auth_mandatory(&self) -> bool {
@@ -198,7 +222,7 @@ impl ClientCertVerifier for AcceptAnyCertificate {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.authorities
     }
 
     fn verify_client_cert(
@@ -216,7 +240,7 @@ impl ClientCertVerifier for AcceptAnyCertificate {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, own, signature, &self.0)
+        verify_tls12_signature(message, own, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -225,11 +249,11 @@ impl ClientCertVerifier for AcceptAnyCertificate {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, own, signature, &self.0)
+        verify_tls13_signature(message, own, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

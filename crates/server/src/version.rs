@@ -19,8 +19,13 @@ pub struct VersionInfo {
 impl VersionInfo {
     /// Returns the version of this build.
     pub fn current() -> VersionInfo {
+        VersionInfo::reported(KUBERNETES_VERSION)
+    }
+
+    /// Returns the version of this build under another name of the Kubernetes version.
+    pub fn reported(git_version: &str) -> VersionInfo {
         VersionInfo {
-            git_version: KUBERNETES_VERSION.to_owned(),
+            git_version: git_version.to_owned(),
             git_commit: KUBERNETES_COMMIT.to_owned(),
             build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
         }

@@ -77,12 +77,10 @@ fn command(face: Face, arguments: Vec<String>, began: Instant) -> Result<(), Fai
         return Err(Failed::Usage(format!("{name:?} does not take any arguments, got [{words}]")));
     }
     match values.text("version") {
-        "false" => {}
         "true" => return print(&format!("Kubernetes {}\n", keelson::KUBERNETES_VERSION)),
         "raw" => return print(&raw_version()),
-        other => {
-            return Err(Failed::Usage(format!("--version={other}: the version cannot be set")));
-        }
+        // The version to report, or `false`.
+        _ => {}
     }
     serve(face, &values, began).map_err(|error| Failed::Run(format!("{error:#}")))
 }

@@ -51,6 +51,7 @@ pub fn of(face: Face) -> Vec<&'static Group> {
 
 /// Checks all flags, in the order of kube-apiserver's checks, and applies them.
 pub fn apply(setup: &mut Setup<'_>) {
+    global::apply(setup);
     generic::apply(setup);
     etcd::apply(setup);
     features::apply(setup);

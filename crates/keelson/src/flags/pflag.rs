@@ -394,7 +394,7 @@ fn map(old: Option<&Value>, more: Vec<(String, String)>) -> Value {
 fn version(text: &str) -> Result<String, String> {
     match text {
         "raw" => Ok("raw".to_owned()),
-        text if text.starts_with('v') => Ok(text.to_owned()),
+        text if text.starts_with('v') => super::version::check(text).map(|()| text.to_owned()),
         text => go::boolean(text).map(|is_on| is_on.to_string()),
     }
 }

@@ -400,6 +400,16 @@ fn a_period_of_0_leaves_the_numbers_of_objects_out_of_the_metrics() {
 }
 
 #[test]
+fn the_reported_version_is_that_of_the_flag() {
+    let reported = |arguments: &[&str]| {
+        configure(arguments).map(|builder| builder.serving.reported_version).expect("flags")
+    };
+    assert_eq!(reported(&[]), keelson::KUBERNETES_VERSION);
+    assert_eq!(reported(&["--version=v1.36.2-mine"]), "v1.36.2-mine");
+    assert_eq!(reported(&["--version=v1.36.2-mine", "--version=false"]), "v1.36.2");
+}
+
+#[test]
 fn garbage_collection_can_be_switched_off() {
     let is_on = |arguments: &[&str]| {
         configure(arguments).map(|builder| builder.apis.garbage_collection).expect("flags")

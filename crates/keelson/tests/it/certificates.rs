@@ -5,13 +5,15 @@ use crate::http::{POLL_TIMEOUT, Server};
 use keelson::Keelson;
 use keelson_testkit::connection::{authorities, secure, tls_client};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
-use rustls::{ClientConnection, StreamOwned};
+use rustls::client::ResolvesClientCert;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConnection, SignatureScheme, StreamOwned};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
@@ -163,6 +165,50 @@ fn a_changed_client_ca_file_applies_to_open_connections() {
     std::fs::write(&file, second).expect("a file");
     wait_for(401, || get_status(&mut old));
     wait_for(200, || get_status(&mut new));
+    server.stop();
+}
+
+/// Notes the authorities that a server names in handshakes, and presents no certificate.
+#[derive(Debug, Default)]
+struct Noted(Mutex<Vec<Vec<u8>>>);
+
+impl ResolvesClientCert for Noted {
+    fn resolve(&self, names: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        *self.0.lock().expect("a lock") = names.iter().map(|name| name.to_vec()).collect();
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Clients with several certificates choose by these names; a browser asks for one of them.
+#[test]
+fn handshakes_name_the_authorities_of_client_certificates() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("clients.pem");
+    let (first, _) = authority("first");
+    let (second, _) = authority("second");
+    std::fs::write(&file, first).expect("a file");
+    let server = start(data.path(), Some(&file));
+    let named = |name: &str| {
+        let noted = Arc::new(Noted::default());
+        let config = tls_client(authorities(server.keelson.kubeconfig().text()))
+            .with_client_cert_resolver(noted.clone());
+        let mut stream = secure(server.keelson.address(), &Arc::new(config)).expect("a connection");
+        stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+        let names = noted.0.lock().expect("a lock");
+        let has = |name: &str| {
+            names.iter().any(|one| one.windows(name.len()).any(|part| part == name.as_bytes()))
+        };
+        // Also that of the administrator's certificate, which its own client chooses by.
+        (has(name), has("keelson"), names.len())
+    };
+    assert_eq!(named("first"), (true, true, 2));
+    std::fs::write(&file, second).expect("a file");
+    wait_for((true, true, 2), || named("second"));
+    assert_eq!(named("first"), (false, true, 2));
     server.stop();
 }
 

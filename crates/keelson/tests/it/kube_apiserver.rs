@@ -207,6 +207,12 @@ fn wrong_command_lines_end_with_the_status_and_words_of_kube_apiserver() {
             1,
             "\"command failed\" err=\"format: Invalid value: \\\"x\\\": Unsupported log format\"\n",
         ),
+        (
+            &["--version=v1.37.0-mine"],
+            1,
+            "Error: invalid argument \"v1.37.0-mine\" for \"--version\" flag: version \
+             \"v1.37.0-mine\" must match major/minor/patch of default version \"v1.36.2\"\n",
+        ),
         (&["--version"], 0, ""),
         (&["--help"], 0, ""),
     ] {
@@ -256,6 +262,19 @@ fn browsers_get_their_headers() {
     let refused = raw(address, "GET /version", other);
     assert!(!refused.contains("access-control-allow-origin"), "{refused}");
     assert!(refused.contains("strict-transport-security"), "{refused}");
+    server.stop();
+}
+
+/// `--version=v1.36.2-mine`, by which a distribution names its builds.
+#[test]
+fn the_version_is_reported_under_another_name() {
+    let server = InProcess::start_plain(
+        without_controllers()
+            .with(|builder| builder.serving.reported_version = "v1.36.2-mine".into()),
+    );
+    let client = server.client();
+    let version = client.get("/version").body;
+    assert_eq!((&version["gitVersion"], &version["minor"]), (&json!("v1.36.2-mine"), &json!("36")));
     server.stop();
 }
 

@@ -18,6 +18,9 @@ const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 
+/// Where traffic may be sent: to all endpoints, or to those of the same node.
+const POLICIES: &[&str] = &["Cluster", "Local"];
+
 /// Services.
 pub(super) const fn service(base: Strategy) -> Strategy {
     Strategy {
@@ -103,10 +106,13 @@ fn prepare_update(new: &mut Object, old: &Object) {
     drop_external_name_fields(new);
 }
 
-/// Drops the traffic fields of an ExternalName service.
+/// Drops the traffic policy of an ExternalName service. Upstream drops it after the validation, so
+/// an unknown one stays, and is refused.
 fn drop_external_name_fields(service: &mut Object) {
     let spec = service.object_mut("spec");
-    if text(spec, "type") == "ExternalName" {
+    if text(spec, "type") == "ExternalName"
+        && POLICIES.contains(&text(spec, "internalTrafficPolicy"))
+    {
         spec.remove("internalTrafficPolicy");
     }
 }
@@ -326,7 +332,6 @@ fn balancer(spec: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn policies(spec: &Field<'_, '_>, errors: &mut ErrorList) {
-    const POLICIES: &[&str] = &["Cluster", "Local"];
     let outside = spec.field("externalTrafficPolicy");
     if spec.value.as_object().is_some_and(is_external) {
         outside.required_one_of(errors, POLICIES);

@@ -1,9 +1,24 @@
 //! PriorityLevelConfigurations.
 
 use super::{validate_conditions, validate_fixed_level};
-use crate::check::{Field, child, default, default_empty};
+use crate::check::{Field, Go, GoMembers, child, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Object};
+
+const QUEUES: GoMembers =
+    &[("Queues", Go::Number), ("HandSize", Go::Number), ("QueueLengthLimit", Go::Number)];
+const RESPONSE: GoMembers = &[("Type", Go::Text), ("Queuing", Go::Struct(QUEUES))];
+const LIMITED: GoMembers = &[
+    ("NominalConcurrencyShares", Go::Number),
+    ("LimitResponse", Go::Value(RESPONSE)),
+    ("LendablePercent", Go::Pointer),
+    ("BorrowingLimitPercent", Go::Pointer),
+];
+const EXEMPT: GoMembers =
+    &[("NominalConcurrencyShares", Go::Pointer), ("LendablePercent", Go::Pointer)];
+/// The spec of a PriorityLevelConfiguration in messages.
+pub(super) const LEVEL: GoMembers =
+    &[("Type", Go::Text), ("Limited", Go::Struct(LIMITED)), ("Exempt", Go::Struct(EXEMPT))];
 
 /// PriorityLevelConfigurations.
 pub(super) const fn priority_level(base: Strategy) -> Strategy {
@@ -61,7 +76,7 @@ fn validate_level(new: &Object) -> ErrorList {
                 limited.required(&mut errors, "must not be empty when type is Limited");
             }
         }
-        _ => kind.not_supported(&mut errors, &["Exempt", "Limited"]),
+        _ => kind.required_one_of(&mut errors, &["Exempt", "Limited"]),
     }
     validate_fixed_level(new, &mut errors);
     errors
@@ -95,7 +110,7 @@ fn limited_level(at: &Field<'_, '_>, errors: &mut ErrorList) {
                 queuing.forbidden(errors, words);
             }
         }
-        _ => response.field("type").not_supported(errors, &["Queue", "Reject"]),
+        _ => response.field("type").required_one_of(errors, &["Queue", "Reject"]),
     }
     at.field("lendablePercent").in_range_if_set(errors, 0, 100);
     let borrowing = at.field("borrowingLimitPercent");

@@ -249,6 +249,7 @@ pub fn default_options() -> RegistryOptions {
         features: Features::default(),
         allows_privileged: true,
         garbage_collection: true,
+        fairness: true,
         admission: Default::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,

@@ -407,6 +407,27 @@ async fn a_port_keeps_its_node_port_by_number() {
 }
 
 #[tokio::test]
+async fn an_external_name_service_drops_only_known_traffic_policies() {
+    let session = Session::open().await;
+    let request = "POST /api/v1/namespaces/n/services?dryRun=All";
+    let body = |policy: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"s"}},"spec":{{"type":"ExternalName",
+            "externalName":"a.b","internalTrafficPolicy":{policy:?}}}}}"#
+        )
+    };
+    let place = ["spec", "internalTrafficPolicy"];
+    session.check_at(request, &body("Local"), &place, "").await;
+    for unknown in ["", "X"] {
+        let cause = format!(
+            "spec.internalTrafficPolicy: Unsupported value: {unknown:?}: supported values: \
+             \"Cluster\", \"Local\""
+        );
+        session.check(request, &body(unknown), 422, &[&cause]).await;
+    }
+}
+
+#[tokio::test]
 async fn labels_of_a_slice_count_as_its_spec() {
     let session = Session::open().await;
     let path = "apis/discovery.k8s.io/v1/namespaces/n/endpointslices";

@@ -1,6 +1,7 @@
 //! Descriptions of types and fields. They are embedded in compressed form and only decompressed
 //! while a document is built.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -67,18 +68,23 @@ impl Descriptions {
     }
 
     /// Returns the description of a field.
-    pub fn of_member(&self, type_name: &str, member: &str) -> Option<&str> {
+    pub fn of_member(&self, type_name: &str, member: &str) -> Option<Cow<'_, str>> {
         if let Some(text) = self.find(type_name, member) {
-            return Some(text);
+            return Some(text.into());
         }
         // The source has no descriptions of list types; their fields are all alike.
         match member {
             "object" if type_name.ends_with(".WatchEvent") => {
-                Some("The object after the change; a Status when the type is ERROR.")
+                Some("The object after the change; a Status when the type is ERROR.".into())
             }
-            "apiVersion" | "kind" => self.find("io.k8s.api.core.v1.Pod", member),
-            "items" if type_name.ends_with("List") => Some("The objects of the list."),
-            "metadata" if type_name.ends_with("List") => Some("What is said of the list itself."),
+            "apiVersion" | "kind" => self.find("io.k8s.api.core.v1.Pod", member).map(Cow::from),
+            "metadata" if type_name.ends_with("List") => {
+                Some("What is said of the list itself.".into())
+            }
+            "items" => {
+                let kind = type_name.rsplit('.').next()?.strip_suffix("List")?;
+                Some(format!("List of {}", plural(kind)).into())
+            }
             _ => None,
         }
     }
@@ -90,5 +96,49 @@ impl Descriptions {
             entries.split(' ').find_map(|entry| entry.strip_prefix(member)?.strip_prefix('='));
         let place: usize = place?.parse().ok()?;
         Some(&self.unpacked[self.texts.get(place)?.clone()])
+    }
+}
+
+/// Returns a kind as words, in the plural: `network policies` for `NetworkPolicy`. Letters of an
+/// abbreviation stay large.
+fn plural(kind: &str) -> String {
+    let letters: Vec<char> = kind.chars().collect();
+    let mut words = String::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let next_is_small = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+        let after_small = at > 0 && letters[at - 1].is_lowercase();
+        if at > 0 && letter.is_uppercase() && (next_is_small || after_small) {
+            words.push(' ');
+        }
+        let begins_word = letter.is_uppercase() && next_is_small;
+        words.push(if begins_word { letter.to_ascii_lowercase() } else { *letter });
+    }
+    if let Some(stem) = words.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o'])) {
+        return format!("{stem}ies");
+    }
+    match words.as_str() {
+        "endpoints" => words,
+        _ if words.ends_with('s') => words + "es",
+        _ => words + "s",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plural;
+
+    #[test]
+    fn kinds_are_named_in_the_plural() {
+        for (kind, expected) in [
+            ("Service", "services"),
+            ("NetworkPolicy", "network policies"),
+            ("CSIDriver", "CSI drivers"),
+            ("IPAddress", "IP addresses"),
+            ("Endpoints", "endpoints"),
+            ("StorageClass", "storage classes"),
+            ("ReplicationController", "replication controllers"),
+        ] {
+            assert_eq!(plural(kind), expected);
+        }
     }
 }

@@ -86,13 +86,13 @@ pub(super) const LIST: [Parameter; 11] = [
         "fieldSelector",
         "string",
         "fieldSelector-xIcQKXFG",
-        "Only objects whose fields match. Everything when not given.",
+        "Narrows the list of returned objects to those whose fields match.",
     ),
     query(
         "labelSelector",
         "string",
         "labelSelector-5Zw57w4C",
-        "Only objects whose labels match. Everything when not given.",
+        "Narrows the list of returned objects to those whose labels match.",
     ),
     query(
         "limit",
@@ -134,7 +134,7 @@ pub(super) const LIST: [Parameter; 11] = [
         "watch",
         "boolean",
         "watch-XNNPZGbK",
-        "Answer with a stream of changes in place of a list.",
+        "Watch for changes to the described resources: a stream of events in place of a list.",
     ),
 ];
 

@@ -83,7 +83,7 @@ impl<'a> Schemas<'a> {
     pub fn definition(&self, name: &str) -> Value {
         let mut out = Map::new();
         if let Some(text) = self.descriptions.of_type(name) {
-            out.insert(Str::new_static("description"), text);
+            out.insert(Str::new_static("description"), text.as_ref());
         }
         match self.catalogue.types.find(name) {
             Some(id) => self.structure(name, id, &mut out),
@@ -171,7 +171,7 @@ impl<'a> Schemas<'a> {
             out.insert(Str::new_static("default"), default);
         }
         if let (Some(text), false) = (description, facts.bare) {
-            out.insert(Str::new_static("description"), text);
+            out.insert(Str::new_static("description"), text.as_ref());
         }
         if !field.enumeration.is_empty() {
             let values: Vec<Value> =

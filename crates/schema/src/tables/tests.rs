@@ -107,7 +107,8 @@ fn flow_schemas_are_sorted_by_precedence() {
 #[test]
 fn definitions_take_descriptions_from_fields() {
     let all = Descriptions::read();
-    let text = |name: &str, field: &str| all.of_member(name, field).unwrap_or_default().to_owned();
+    let text =
+        |name: &str, field: &str| all.of_member(name, field).unwrap_or_default().into_owned();
     let address = text("io.k8s.api.core.v1.PodStatus", "podIP");
     assert_eq!(
         printer("", "Pod").column_definitions()[5],

@@ -1,6 +1,7 @@
 //! The default objects of flow control, and the condition of FlowSchemas.
 
 use crate::world::{Options, Server};
+use keelson_server::Limits;
 use serde_json::json;
 
 const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
@@ -41,6 +42,34 @@ fn flow_schema_status_reports_a_dangling_priority_level() {
     server.stop();
 }
 
+/// As upstream, where the controller of conditions does not run then. The author of a FlowSchema is
+/// the only one who writes it: none of his updates meets a conflict.
+#[test]
+fn without_fairness_flow_schemas_have_no_conditions() {
+    let limits = Limits { fairness: false, ..Limits::default() };
+    let server = Server::start_plain(Options { limits, ..Options::default() });
+    let client = server.client();
+    let schemas = format!("{GROUP}/flowschemas");
+    let mine = json!({
+        "metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "other"}}
+    });
+    let mut answer = client.post(&schemas, &mine);
+    assert_eq!(answer.status, 201);
+    for precedence in 1001..1100 {
+        answer.body["spec"]["matchingPrecedence"] = precedence.into();
+        let path = format!("{schemas}/mine");
+        answer = client.call("PUT", &path, "application/json", Some(&answer.body));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    let all = client.get(&schemas).body;
+    let all = all["items"].as_array().expect("a list");
+    assert_eq!(all.len(), 12);
+    for schema in all {
+        assert_eq!(schema["status"]["conditions"], serde_json::Value::Null, "{schema}");
+    }
+    server.stop();
+}
+
 #[test]
 fn the_mandatory_objects_do_not_change() {
     let server = Server::start_plain(Options::default());
@@ -63,6 +92,16 @@ fn the_mandatory_objects_do_not_change() {
     check("prioritylevelconfigurations/catch-all", more.clone(), Some(fixed));
     check("prioritylevelconfigurations/system", more, None);
     check("flowschemas/catch-all", json!({"spec": {"rules": null}}), Some(fixed));
+    let shown = r#"Invalid value: {"Type":"Limited","Limited":{"NominalConcurrencyShares":9,"#;
+    let rest = r#""LimitResponse":{"Type":"Reject","Queuing":null},"LendablePercent":0,"#;
+    let end = r#""BorrowingLimitPercent":null},"Exempt":null}: "#;
+    let more = json!({"spec": {"limited": {"nominalConcurrencyShares": 9}}});
+    let whole = format!("{shown}{rest}{end}{fixed}");
+    check("prioritylevelconfigurations/catch-all", more, Some(&whole));
+    let shown = r#"Invalid value: {"PriorityLevelConfiguration":{"Name":"exempt"},"#;
+    let rest = r#""MatchingPrecedence":1,"DistinguisherMethod":null,"Rules":null}: "#;
+    let whole = format!("{shown}{rest}spec of 'exempt' must equal the fixed value");
+    check("flowschemas/exempt", json!({"spec": {"rules": null}}), Some(&whole));
     let precedence = json!({"spec": {"matchingPrecedence": 5}});
     check("flowschemas/exempt", precedence, Some("spec of 'exempt' must equal the fixed value"));
     server.stop();

@@ -118,6 +118,7 @@ impl Options {
             features: self.features,
             allows_privileged: true,
             garbage_collection: true,
+            fairness: self.limits.fairness,
             kubernetes_node_port: None,
             other_stores: vec![],
             admission: self.chain.clone(),

@@ -1,5 +1,6 @@
 //! Global flags.
 
+use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
 
 /// The group.
@@ -11,7 +12,16 @@ pub const GROUP: Group = Group {
             "version",
             Kind::Version,
             "",
-            "Print the version; --version=raw prints more of it.",
+            "Print the version; --version=raw prints more of it. --version=v1.36.2-NAME names the \
+             version that the server reports.",
         ),
     ],
 };
+
+/// Applies the flags.
+pub fn apply(setup: &mut Setup<'_>) {
+    let version = setup.values.text("version");
+    if version.starts_with('v') {
+        setup.builder.serving.reported_version = version.to_owned();
+    }
+}

@@ -83,6 +83,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         features: keelson_meta::Features::default(),
         allows_privileged: true,
         garbage_collection: true,
+        fairness: true,
         admission: Chain::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,
