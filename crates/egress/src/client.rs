@@ -2,8 +2,11 @@
 //! peers.
 
 use crate::address::authority;
-use crate::connection::{self, Body, SecuredStream, Sender, Target, hyper_cause, was_refused};
+use crate::body::Body;
+use crate::connection::{self, SecuredStream, Sender, Target};
 use crate::error::{Cause, Error};
+use crate::http1_sender::{Http1Sender, is_replayable};
+use crate::hyper_errors::{hyper_cause, was_refused};
 use crate::metrics::{self, Sent};
 use crate::peer::{Network, NetworkChoice, Peer, Route, Scheme};
 use crate::proxy::Proxy;
@@ -17,7 +20,7 @@ use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use keelson_traces::Span;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -183,7 +186,7 @@ pub struct Client {
 struct Pool {
     http2: Option<IdleConnection<http2::SendRequest<Body>>>,
     /// Idle connections; the most recently used is last.
-    http1: Vec<IdleConnection<http1::SendRequest<Body>>>,
+    http1: Vec<IdleConnection<Http1Sender>>,
     speaks_http1: bool,
     is_swept: bool,
 }
@@ -205,7 +208,7 @@ pub(crate) struct PooledConnection {
 struct PendingResponse {
     response: http::Response<Incoming>,
     addrs: AddrPair,
-    http1: Option<http1::SendRequest<Body>>,
+    http1: Option<Http1Sender>,
 }
 
 impl Client {
@@ -319,13 +322,15 @@ impl Client {
         Ok(Place { _of_peer: of_peer, _of_all: of_all })
     }
 
-    /// Sends a request. If the peer did not process it, it is sent again over another connection.
+    /// Sends a request. If the peer did not process it, it is sent again over another connection;
+    /// also if nobody knows, because a pooled connection has ended, and twice does no harm.
     async fn begin(
         self: &Arc<Self>,
         request: &Request,
         span: &Span,
         deadline: Instant,
     ) -> Result<PendingResponse, Cause> {
+        let may_repeat = is_replayable(&request.method, &request.headers);
         let mut tries = 0;
         loop {
             tries += 1;
@@ -333,14 +338,15 @@ impl Client {
             let may_retry = !is_new && tries < TRIES_MAX;
             match sender {
                 Sender::Http1(mut sender) => {
-                    let sent =
-                        sender.try_send_request(self.message(request, span, Version::HTTP_11));
+                    let sent = sender.send(self.message(request, span, Version::HTTP_11));
                     match sent.await {
                         Ok(response) => {
                             return Ok(PendingResponse { response, addrs, http1: Some(sender) });
                         }
-                        Err(error) if may_retry && error.message().is_some() => {}
-                        Err(error) => return Err(hyper_cause(error.error(), addrs)),
+                        Err(failed)
+                            if may_retry
+                                && (failed.unsent.is_some() || !failed.is_begun && may_repeat) => {}
+                        Err(failed) => return Err(failed.cause(addrs)),
                     }
                 }
                 Sender::Http2(mut sender) => {
@@ -423,7 +429,7 @@ impl Client {
                 pool.http1.pop()?
             };
             // A connection becomes ready a moment after the body of the last answer was read.
-            if !idle.sender.is_closed() && idle.sender.ready().await.is_ok() {
+            if !idle.sender.is_closed() && idle.sender.is_ready().await {
                 let sender = Sender::Http1(idle.sender);
                 return Some(PooledConnection { sender, addrs: idle.addrs, is_new: false });
             }
@@ -497,7 +503,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn put_back(&self, sender: http1::SendRequest<Body>, addrs: AddrPair) {
+    pub(crate) fn put_back(&self, sender: Http1Sender, addrs: AddrPair) {
         let mut pool = self.pool();
         if !sender.is_closed() && pool.http1.len() < IDLE_CONNECTIONS_MAX {
             pool.http1.push(IdleConnection { sender, addrs, since: Instant::now() });

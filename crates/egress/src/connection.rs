@@ -1,16 +1,15 @@
 //! Opens connections: dial, TLS handshake, HTTP/1.1 or HTTP/2.
 
+use crate::body::Body;
 use crate::error::Cause;
+use crate::http1_sender::Http1Sender;
+use crate::hyper_errors::hyper_cause;
 use crate::peer::Peer;
 use crate::resolve::ADDRESSES_MAX;
 use crate::selector::Tunneler;
-use crate::wire::{AddrPair, FirstBytes, Security, Wire, io_cause, tls_cause};
-use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{Either, Full};
+use crate::wire::{AddrPair, FirstBytes, Security, Wire, io_cause};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::error::Error as _;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -42,16 +41,10 @@ const PING_TIME_MAX: Duration = Duration::from_secs(15);
 /// Minimum connect timeout for one of several addresses.
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(2);
 
-/// The body of a request that is sent while it is read.
-pub type StreamedBody = UnsyncBoxBody<Bytes, io::Error>;
-
-/// A request body: complete, or read while it is sent.
-pub(crate) type Body = Either<Full<Bytes>, StreamedBody>;
-
 /// The request sender of a connection.
 pub(crate) enum Sender {
     /// Sends one request at a time.
-    Http1(http1::SendRequest<Body>),
+    Http1(Http1Sender),
     /// Sends concurrent requests.
     Http2(http2::SendRequest<Body>),
 }
@@ -130,9 +123,8 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
 
 /// Starts the protocol that ALPN selected. The connection's task ends when its senders are dropped.
 async fn start_http(stream: SecuredStream) -> hyper::Result<Sender> {
-    let is_http2 = stream.is_http2();
-    let io = TokioIo::new(stream);
-    if is_http2 {
+    if stream.is_http2() {
+        let io = TokioIo::new(stream);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_header_list_size(HEADER_LIST_BYTES_MAX)
@@ -145,9 +137,7 @@ async fn start_http(stream: SecuredStream) -> hyper::Result<Sender> {
         tokio::spawn(connection);
         return Ok(Sender::Http2(sender));
     }
-    let (sender, connection) = http1().handshake(io).await?;
-    tokio::spawn(connection);
-    Ok(Sender::Http1(sender))
+    Http1Sender::start(stream, &http1()).await.map(Sender::Http1)
 }
 
 /// Starts HTTP/1.1 on a connection that may be upgraded.
@@ -243,60 +233,4 @@ impl AsyncWrite for SecuredStream {
             SecuredStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
-}
-
-/// Maps an error of hyper.
-pub(crate) fn hyper_cause(error: &hyper::Error, addrs: AddrPair) -> Cause {
-    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
-        return Cause::Closed;
-    }
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if let Some(inner) = inner.downcast_ref::<io::Error>() {
-            let tls = inner.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-            return match tls {
-                Some(tls) => tls_cause(tls),
-                None => io_cause(copy_error(inner), addrs),
-            };
-        }
-        if let Some(inner) = inner.downcast_ref::<h2::Error>() {
-            return h2_cause(inner, addrs);
-        }
-        source = inner.source();
-    }
-    Cause::Protocol("malformed HTTP response".to_owned())
-}
-
-fn h2_cause(error: &h2::Error, addrs: AddrPair) -> Cause {
-    match error.get_io() {
-        Some(inner) => io_cause(copy_error(inner), addrs),
-        None if error.is_reset() => {
-            let reason = error.reason().unwrap_or(h2::Reason::INTERNAL_ERROR);
-            let by = if error.is_remote() { "; received from peer" } else { "" };
-            Cause::Handshake(format!("stream error: {reason:?}{by}"))
-        }
-        None => Cause::Handshake(format!("http2: {error}")),
-    }
-}
-
-/// Copies an error: those of the operating system by their code, others by their text.
-fn copy_error(error: &io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(number) => io::Error::from_raw_os_error(number),
-        None => io::Error::new(error.kind(), error.to_string()),
-    }
-}
-
-/// Returns whether the peer refused the request without processing it.
-pub(crate) fn was_refused(error: &hyper::Error) -> bool {
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if let Some(inner) = inner.downcast_ref::<h2::Error>() {
-            let is_refused = inner.reason() == Some(h2::Reason::REFUSED_STREAM);
-            let leaves = inner.is_go_away() && inner.reason() == Some(h2::Reason::NO_ERROR);
-            return inner.is_remote() && (is_refused || leaves);
-        }
-        source = inner.source();
-    }
-    false
 }

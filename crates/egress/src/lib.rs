@@ -16,10 +16,13 @@
 //! servers and users of a [`kubeconfig`].
 
 mod address;
+mod body;
 mod client;
 mod connection;
 mod error;
 mod grpc;
+mod http1_sender;
+mod hyper_errors;
 mod konnectivity;
 pub mod kubeconfig;
 pub mod metrics;
@@ -33,8 +36,8 @@ mod traced;
 mod verify;
 mod wire;
 
+pub use body::StreamedBody;
 pub use client::{Client, Egress, Request, Response};
-pub use connection::StreamedBody;
 pub use error::{Cause, Error, Phase};
 pub use grpc::{GrpcPeer, grpc_code_name, grpc_error_text};
 pub use peer::{Identity, Network, NetworkChoice, Peer, Route, Scheme, Trust};

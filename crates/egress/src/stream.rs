@@ -1,9 +1,12 @@
 //! Exchanges whose bodies are passed on while they arrive, and upgrades to other protocols: what a
 //! proxy needs.
 
+use crate::body::{Body, StreamedBody};
 use crate::client::Client;
-use crate::connection::{self, Body, Sender, StreamedBody, hyper_cause};
+use crate::connection::{self, Sender};
 use crate::error::{Cause, Error};
+use crate::http1_sender::{Http1Sender, Unanswered, is_replayable};
+use crate::hyper_errors::hyper_cause;
 use crate::traced;
 use crate::wire::AddrPair;
 use bytes::Bytes;
@@ -11,7 +14,7 @@ use http::header::HOST;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -38,14 +41,16 @@ pub struct StreamedResponse {
     incoming: Incoming,
     addrs: AddrPair,
     /// Where an HTTP/1.1 connection goes when the body has ended.
-    back: Option<(Arc<Client>, http1::SendRequest<Body>)>,
+    back: Option<(Arc<Client>, Http1Sender)>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Client {
     /// Sends a request, whose headers may name the host. Returns when the head of the response has
     /// arrived. The deadline covers the connection only: how long the exchange takes is up to the
-    /// caller. The request is sent again over another connection only if nothing of it was sent.
+    /// caller. The request is sent again over another connection only if nothing of it was sent,
+    /// or, as Go does, if it has no body and a method that may be repeated, and nothing of a
+    /// response has arrived on a pooled connection.
     pub async fn stream(
         self: &Arc<Self>,
         mut request: Request<StreamedBody>,
@@ -68,6 +73,8 @@ impl Client {
         connect_by: Instant,
     ) -> Result<Response<StreamedResponse>, Cause> {
         let permit = self.stream_permit(connect_by).await?;
+        let may_repeat =
+            request.body().is_end_stream() && is_replayable(request.method(), request.headers());
         let mut message = request.map(Body::Right);
         loop {
             let pooled = timeout_at(connect_by, self.take(connect_by))
@@ -75,19 +82,22 @@ impl Client {
                 .map_err(|_| Cause::Deadline)
                 .flatten()?;
             let addrs = pooled.addrs;
-            let may_retry = !pooled.is_new;
+            let is_new = pooled.is_new;
+            let mut again = None;
             let sent = match pooled.sender {
                 Sender::Http1(mut sender) => {
                     self.address(&mut message, Version::HTTP_11);
-                    let sent = sender.try_send_request(message).await;
+                    again = (may_repeat && !is_new).then(|| copy_head(&message));
+                    let sent = sender.send(message).await;
                     sent.map(|response| (response, Some((self.clone(), sender))))
                 }
                 Sender::Http2(mut sender) => {
                     self.address(&mut message, Version::HTTP_2);
-                    sender.try_send_request(message).await.map(|response| (response, None))
+                    let sent = sender.try_send_request(message).await;
+                    sent.map(|response| (response, None)).map_err(Unanswered::of_http2)
                 }
             };
-            let mut failed = match sent {
+            let failed = match sent {
                 Ok((response, back)) => {
                     return Ok(response.map(|incoming| StreamedResponse {
                         incoming,
@@ -98,10 +108,12 @@ impl Client {
                 }
                 Err(failed) => failed,
             };
-            match failed.take_message() {
-                Some(unsent) if may_retry => message = unsent,
-                _ => return Err(hyper_cause(failed.error(), addrs)),
-            }
+            let cause = failed.cause(addrs);
+            message = match (failed.unsent, again) {
+                (Some(unsent), _) if !is_new => unsent,
+                (None, Some(again)) if !failed.is_begun => again,
+                _ => return Err(cause),
+            };
         }
     }
 
@@ -167,6 +179,15 @@ impl Client {
             .build();
         *message.uri_mut() = uri.unwrap_or_default();
     }
+}
+
+/// Returns a request with the same head and no body.
+fn copy_head(message: &Request<Body>) -> Request<Body> {
+    let mut copy = Request::new(Body::Left(Full::default()));
+    *copy.method_mut() = message.method().clone();
+    *copy.uri_mut() = message.uri().clone();
+    *copy.headers_mut() = message.headers().clone();
+    copy
 }
 
 impl HttpBody for StreamedResponse {

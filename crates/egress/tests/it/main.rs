@@ -5,8 +5,8 @@ mod peer;
 mod selector;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
 use keelson_egress::{
     BoxFuture, Client, Egress, Error, Peer, Phase, Request, Resolved, Resolver, Response, Route,
     StreamedBody, Trust,
@@ -14,6 +14,7 @@ use keelson_egress::{
 use peer::{Authority, Certificate, TestPeer};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -253,6 +254,68 @@ async fn an_unprocessed_request_is_retried() {
             }
         }
         assert!(server.connections() >= 3, "{alpn}");
+    }
+}
+
+/// Sends a request without a body. Returns the body of the response.
+async fn send_bare(client: &Arc<Client>, method: Method, key: bool) -> Result<Bytes, Error> {
+    let mut headers = HeaderMap::new();
+    if key {
+        headers.insert("idempotency-key", HeaderValue::from_static("1"));
+    }
+    let request = Request { method, path: "/".to_owned(), headers, body: Bytes::new() };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    client.send(&request, BYTES_MAX, deadline).await.map(|response| response.body)
+}
+
+/// Streams a request. Returns the body of the response.
+async fn stream(client: &Arc<Client>, method: Method, body: StreamedBody) -> Result<Bytes, Error> {
+    let request = http::Request::builder().method(method).body(body).expect("a request");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let response = client.stream(request, deadline).await?;
+    Ok(response.into_body().collect().await.expect("a body").to_bytes())
+}
+
+/// Go's client does the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_may_be_repeated_is_when_a_pooled_connection_ends() {
+    let authority = Authority::new();
+    let issued = authority.issue(&Certificate::default());
+    let cut = "net/http: HTTP/1.x transport connection broken: unexpected EOF";
+    let ping = || Full::new(Bytes::from_static(b"ping")).map_err(|never| match never {});
+    for streams in [false, true] {
+        for (method, key, has_body, beginning, expected) in [
+            (Method::GET, false, false, "", Ok("ok")),
+            (Method::HEAD, false, false, "", Ok("")),
+            (Method::OPTIONS, false, false, "", Ok("ok")),
+            (Method::POST, true, false, "", Ok("ok")),
+            // It may have been processed.
+            (Method::POST, false, false, "", Err("EOF")),
+            (Method::DELETE, false, false, "", Err("EOF")),
+            // Its body has been read.
+            (Method::GET, false, true, "", Err("EOF")),
+            // A part of a response came.
+            (Method::GET, false, false, "HTTP/1.1 200", Err(cut)),
+        ] {
+            let (address, requests) = peer::start_forgetful(&issued, beginning.as_bytes()).await;
+            let client = client(&authority, address);
+            assert!(send_bare(&client, Method::GET, false).await.is_ok());
+            let got = match streams {
+                _ if has_body && !streams => continue,
+                true if key => continue,
+                true if has_body => {
+                    stream(&client, method.clone(), StreamedBody::new(ping())).await
+                }
+                true => stream(&client, method.clone(), no_body()).await,
+                false => send_bare(&client, method.clone(), key).await,
+            };
+            let got = got.map_err(|error| error.to_string());
+            let expected =
+                expected.map(|text: &str| Bytes::from(text.to_owned())).map_err(str::to_owned);
+            assert_eq!(got, expected, "{method} {has_body} {beginning:?} {streams}");
+            let sent = if got.is_ok() { 3 } else { 2 };
+            assert_eq!(requests.load(Ordering::SeqCst), sent, "{method} {beginning:?} {streams}");
+        }
     }
 }
 

@@ -322,3 +322,38 @@ pub async fn start_truncating(issued: &Issued, text: &'static [u8]) -> SocketAdd
     });
     address
 }
+
+/// Starts a peer that answers one request of each connection. It sends `beginning` for the second
+/// one, and closes. Returns its address, and how many requests came.
+pub async fn start_forgetful(
+    issued: &Issued,
+    beginning: &'static [u8],
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    let acceptor = acceptor(issued, "http/1.1");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counter = requests.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let counter = counter.clone();
+            tokio::spawn(async move {
+                for answer in [&b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..], beginning] {
+                    let mut request = vec![];
+                    while !(request.ends_with(b"\r\n\r\n") || request.ends_with(b"ping")) {
+                        match stream.read_buf(&mut request).await {
+                            Ok(count) if count > 0 => {}
+                            _ => return,
+                        }
+                    }
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    let _ = stream.write_all(answer).await;
+                    let _ = stream.flush().await;
+                }
+                let _ = stream.shutdown().await;
+            });
+        }
+    });
+    (address, requests)
+}
