@@ -35,10 +35,14 @@ pub(crate) async fn run(
 ) -> Result<Outcome, Failure> {
     check_upgrade(head)?;
     let requested = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
-    let needs_translation =
-        head.is_websocket() && handshake::wants_close(requested) && !takes_websockets(&far_end);
+    let needs_translation = header_lists::is_handshake(&head.headers)
+        && handshake::wants_close(requested)
+        && !takes_websockets(&far_end);
     if !needs_translation {
         return passage::run(head, far_end).await;
+    }
+    if head.method != Method::GET {
+        return Ok(Outcome::Reply(websocket::bad_method()));
     }
     let reply = match websocket::accept(&head.headers, Some(V5.name)) {
         Ok(reply) => reply,

@@ -192,6 +192,11 @@ pub(crate) fn accept(headers: &HeaderMap, protocol: Option<&str>) -> Result<Repl
     switched(key, protocol)
 }
 
+/// Returns the response to a handshake with another method than GET.
+pub(crate) fn bad_method() -> Reply {
+    *bare(405, "bad method")
+}
+
 /// Returns the response 101, with the chosen subprotocol.
 fn switched(key: &HeaderValue, protocol: Option<&str>) -> Result<Reply, Box<Reply>> {
     let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
