@@ -136,7 +136,7 @@ fn run_tests() -> Result<()> {
 }
 
 /// Installs missing tools: kubectl and etcd from Debian's packages if they cannot be built with Go,
-/// promtool, a browser, the Python client, and nextest.
+/// promtool, a browser, the Python and the JavaScript client, and nextest.
 fn install(report: &mut Report) -> Result<()> {
     if !has("go") {
         if !has("kubectl") {
@@ -157,6 +157,12 @@ fn install(report: &mut Report) -> Result<()> {
     }
     if has("npm") && !has(crate::explorer::NAME) {
         install_package(crate::explorer::NAME, crate::explorer::NAME)?;
+    }
+    if has("npm") {
+        say("installing the JavaScript client by npm into tests/js")?;
+        if let Err(error) = crate::clients::install_javascript() {
+            say(&format!("no JavaScript client ({error}): tests that need it do not run"))?;
+        }
     }
     if !Path::new(PYTHON).exists() {
         say("installing the Python client by pip into target/clients")?;

@@ -22,6 +22,7 @@ token (`--token-auth-file`, or one of a service account) instead of the certific
 const GO: &str = "tests/go/clients";
 const GO_ENVTEST: &str = "tests/go/envtest";
 const GO_ETCD: &str = "tests/go/etcd";
+const JAVASCRIPT: &str = "tests/js";
 const JAVA_RESULTS: &str = "target/java/surefire-reports";
 const TOKEN: &str = "admintoken";
 
@@ -153,10 +154,15 @@ fn words(name: &str) -> String {
     text
 }
 
-fn javascript(program: &Path) -> Result<Vec<Row>> {
-    let folder = Path::new("tests/js");
+/// Installs the JavaScript client beside its tests, as its lock says.
+pub fn install_javascript() -> Result<()> {
     let install = ["ci", "--no-audit", "--no-fund", "--silent"];
-    commands::run(Command::new("npm").args(install).current_dir(folder))?;
+    commands::run(Command::new("npm").args(install).current_dir(JAVASCRIPT))
+}
+
+fn javascript(program: &Path) -> Result<Vec<Row>> {
+    install_javascript()?;
+    let folder = Path::new(JAVASCRIPT);
     let lock =
         std::fs::read_to_string(folder.join("package-lock.json")).context("package-lock.json")?;
     let lock: serde_json::Value = serde_json::from_str(&lock).context("package-lock.json")?;

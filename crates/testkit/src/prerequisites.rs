@@ -50,6 +50,9 @@ pub const PYTHON_CLIENT: Prerequisite = Prerequisite {
     name: "python-client",
     needs: "Python 3 with the packages kubernetes and PyYAML",
 };
+/// The official client for JavaScript.
+pub const JAVASCRIPT_CLIENT: Prerequisite =
+    Prerequisite { name: "javascript-client", needs: "Node 20, and `npm ci` in tests/js" };
 /// kube-controller-manager and kube-scheduler.
 pub const CONTROLLERS: Prerequisite = Prerequisite {
     name: "kube-controller-manager",

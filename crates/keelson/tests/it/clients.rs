@@ -1,8 +1,9 @@
 //! Other clients: the official one for Python, and kube-rs. Both send the objects of
 //! `clients/twenty.yaml` through all verbs.
 
+mod streams;
+
 use crate::http::{POLL_TIMEOUT, Server};
-use crate::kubectl::streams::world::World;
 use futures_util::{StreamExt, TryStreamExt};
 use keelson::Keelson;
 use keelson_testkit::prerequisites::{PYTHON_CLIENT, prerequisite};
@@ -37,21 +38,6 @@ fn python() -> Option<PathBuf> {
 fn the_python_client_works() {
     let Some(printed) = run_python("twenty.py") else { return };
     assert_eq!(printed, "22 kinds");
-}
-
-/// exec, attach, logs and port-forward.
-#[test]
-fn the_python_client_streams() {
-    let Some(python) = python() else { return };
-    let world = World::of_keelson(PathBuf::from("kubectl"), false);
-    let kubeconfig = world.home.dir.path().join("admin.kubeconfig");
-    let mut command = Command::new(python);
-    command.arg(folder().join("streams.py")).arg(kubeconfig);
-    let output = command.output().expect("Python runs");
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(printed.trim(), "exec, attach, logs, port-forward", "{err}");
-    world.stop();
 }
 
 /// Runs a program of `clients` with a new server. Returns its output; `None` if there is no client
