@@ -15,6 +15,7 @@ const HELM: &str = "tests/go/helm";
 /// The oldest and the newest kubectl that are tested, beside that of [`KUBERNETES`].
 const KUBECTL_OLDEST: &str = "tests/go/kubectl132";
 const KUBECTL_NEWEST: &str = "tests/go/kubectl137";
+const METRICS: &str = "tests/go/metrics";
 
 /// A program that is built from a Go module.
 struct Peer {
@@ -72,7 +73,8 @@ const PEERS: &[Peer] = &[
 ];
 
 /// Programs that are built only if they are named: tools for comparisons by hand, and, because
-/// their builds take minutes, Helm 3 and other kubectls, which tests drive if they are there.
+/// their builds take minutes, Helm 3, other kubectls and metrics-server, which tests drive if they
+/// are there.
 const NAMED: &[Peer] = &[
     Peer {
         name: "kubectl-1.32",
@@ -85,6 +87,12 @@ const NAMED: &[Peer] = &[
         module: KUBECTL_NEWEST,
         package: ".",
         version: &["version", "--client"],
+    },
+    Peer {
+        name: "metrics-server",
+        module: METRICS,
+        package: "sigs.k8s.io/metrics-server/cmd/metrics-server",
+        version: &["--help"],
     },
     Peer {
         name: "helm3",

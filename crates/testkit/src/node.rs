@@ -23,7 +23,10 @@ mod pages;
 mod portforward;
 mod serve;
 mod spdy;
+mod usage;
 mod websocket;
+
+pub use usage::{ContainerUsage, Usage};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustls::RootCertStore;
@@ -75,6 +78,8 @@ struct State {
     options: ServerOptions,
     /// Sizes of terminals that clients have sent, in order.
     sizes: std::sync::Mutex<Vec<(u16, u16)>>,
+    /// What the page `/metrics/resource` says; `None`: always the same.
+    usage: std::sync::Mutex<Option<Usage>>,
 }
 
 impl NodeServer {
@@ -90,6 +95,7 @@ impl NodeServer {
             logs: logs::Logs::default(),
             options,
             sizes: std::sync::Mutex::default(),
+            usage: std::sync::Mutex::default(),
         });
         let (stop, stopped) = oneshot::channel();
         let shared = state.clone();
@@ -126,6 +132,13 @@ impl NodeServer {
     /// follow it reach its end.
     pub fn restart(&self, container: &str) {
         self.state.logs.end(container);
+    }
+
+    /// Says what the node and its containers use from now on.
+    pub fn set_usage(&self, usage: Usage) {
+        if let Ok(mut place) = self.state.usage.lock() {
+            *place = Some(usage);
+        }
     }
 
     /// Returns the sizes of terminals that clients have sent, in order.

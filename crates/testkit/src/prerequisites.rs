@@ -66,6 +66,11 @@ pub const SAMPLE_APISERVER: Prerequisite = Prerequisite {
     name: "sample-apiserver",
     needs: "sample-apiserver: Go 1.26 or KEELSON_REFERENCE_BIN",
 };
+/// What measures nodes and pods for `kubectl top`; its build takes minutes.
+pub const METRICS_SERVER: Prerequisite = Prerequisite {
+    name: "metrics-server",
+    needs: "metrics-server: `cargo xtask peers metrics-server` or KEELSON_REFERENCE_BIN",
+};
 /// Helm 4.
 pub const HELM: Prerequisite =
     Prerequisite { name: "helm4", needs: "Helm 4: Go 1.26 or KEELSON_REFERENCE_BIN" };
@@ -79,7 +84,8 @@ pub const MOUNT: Prerequisite =
     Prerequisite { name: "mount", needs: "root, to mount a file system of its own" };
 /// What `all` does not require: it takes long to build, or a machine may not have Debian's
 /// packages, or rights.
-const NOT_IN_ALL: [&str; 5] = ["helm3", "kubectl-1.32", "kubectl-1.37", "promtool", "mount"];
+const NOT_IN_ALL: [&str; 6] =
+    ["helm3", "kubectl-1.32", "kubectl-1.37", "metrics-server", "promtool", "mount"];
 
 /// What installs wheels and runs their tests.
 pub const PIP: Prerequisite =

@@ -8,9 +8,14 @@ pub use keelson_testkit::http::{Client, POLL_TIMEOUT, Response, revision_of};
 /// Returns a builder without controllers. No loop creates service accounts, so the plug-in for
 /// them is off.
 pub fn without_controllers() -> Builder {
+    without_service_accounts().no_controllers()
+}
+
+/// Returns the builder of a server in memory whose pods need no service account.
+pub fn without_service_accounts() -> Builder {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
-    Keelson::builder().no_controllers().with(|builder| builder.admission.chain = admission)
+    Keelson::builder().with(|builder| builder.admission.chain = admission)
 }
 
 /// A running server and the threads that it runs on.

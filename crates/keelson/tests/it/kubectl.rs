@@ -8,6 +8,7 @@ pub mod home;
 mod sample;
 mod simulation;
 pub mod streams;
+mod top;
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use home::Home;

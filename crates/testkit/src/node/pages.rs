@@ -1,13 +1,16 @@
 //! The pages of a kubelet, in small.
 
+use super::State;
 use super::http::{Connection, Request};
 use serde_json::{Value, json};
 use std::io;
+use std::time::SystemTime;
 
 const METRICS: &str = "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n\
     # TYPE kubelet_running_pods gauge\n\
     kubelet_running_pods 1\n";
-/// What metrics-server reads: a node and a pod `default/pod` with a container `main`.
+/// What metrics-server reads, unless a test says otherwise: a node and a pod `default/pod` with a
+/// container `main`.
 const RESOURCE_METRICS: &str = "# HELP node_cpu_usage_seconds_total Cumulative cpu time\n\
     # TYPE node_cpu_usage_seconds_total counter\n\
     node_cpu_usage_seconds_total 10\n\
@@ -24,13 +27,17 @@ const LOG_FOLDER: &str = "<!doctype html>\n<meta name=\"viewport\" content=\"wid
     <pre>\n<a href=\"messages\">messages</a>\n<a href=\"/logs/pods/\">pods/</a>\n</pre>\n";
 
 /// Answers a request for a page; others get 404 as from Go.
-pub(super) async fn serve(connection: &mut Connection, request: &Request) -> io::Result<()> {
+pub(super) async fn serve(
+    connection: &mut Connection,
+    request: &Request,
+    state: &State,
+) -> io::Result<()> {
     const TEXT: &str = "text/plain; charset=utf-8";
     const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
     let page = match request.path.as_str() {
         "/healthz" => (TEXT, "ok".to_owned()),
         "/metrics" => (METRICS_TYPE, METRICS.to_owned()),
-        "/metrics/resource" => (METRICS_TYPE, RESOURCE_METRICS.to_owned()),
+        "/metrics/resource" => (METRICS_TYPE, resource_metrics(state)),
         "/stats/summary" => ("application/json", summary().to_string()),
         "/configz" => {
             let config = json!({"kubeletconfig": {"maxPods": 110, "port": 10250}});
@@ -48,6 +55,11 @@ pub(super) async fn serve(connection: &mut Connection, request: &Request) -> io:
     };
     let (media_type, body) = page;
     connection.respond("200 OK", &[("Content-Type", media_type)], body.as_bytes()).await
+}
+
+fn resource_metrics(state: &State) -> String {
+    let usage = state.usage.lock().ok().and_then(|usage| usage.clone());
+    usage.map_or(RESOURCE_METRICS.to_owned(), |usage| usage.page(SystemTime::now()))
 }
 
 /// Answers with the request, so that tests see what arrives at a node.

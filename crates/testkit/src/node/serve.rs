@@ -78,7 +78,7 @@ pub(super) async fn serve(stream: TlsStream<TcpStream>, state: &State) -> io::Re
             let container = format!("{namespace}/{pod}/{container}");
             change_log(connection, &request, &state.logs, &container).await
         }
-        _ => pages::serve(&mut connection, &request).await,
+        _ => pages::serve(&mut connection, &request, state).await,
     }
 }
 

@@ -5,12 +5,13 @@ use crate::etcd::etcd;
 use crate::http::{Server, without_controllers};
 use crate::kubectl::home::Home;
 use crate::reference::Reference;
+use keelson::Builder;
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_testkit::api::Api;
 use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
 use keelson_testkit::prerequisites::{API_SERVER, kubernetes_program};
 use serde_json::{Value, json};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -56,7 +57,12 @@ pub struct Did {
 impl World {
     /// Starts Keelson. `has_v5`: the node declares that it speaks v5 of the channel protocol.
     pub fn of_keelson(program: PathBuf, has_v5: bool) -> World {
-        let server = Server::start(without_controllers());
+        World::of_builder(without_controllers(), program, has_v5)
+    }
+
+    /// Starts a Keelson with options of its own.
+    pub fn of_builder(builder: Builder, program: PathBuf, has_v5: bool) -> World {
+        let server = Server::start(builder);
         let home = Home::new(program, server.keelson.kubeconfig().text());
         let api = Api::from_kubeconfig(&home.dir.path().join("admin.kubeconfig"));
         World::around(Behind::Keelson(server), home, api.expect("a client"), has_v5)
@@ -64,11 +70,16 @@ impl World {
 
     /// Starts a kube-apiserver; `None` if it is missing.
     pub fn of_reference(program: PathBuf) -> Option<World> {
+        World::of_reference_with(program, &[])
+    }
+
+    /// Starts a kube-apiserver with further flags; `None` if it is missing.
+    pub fn of_reference_with(program: PathBuf, more: &[&str]) -> Option<World> {
         let api_server = kubernetes_program(API_SERVER, "kube-apiserver")?;
         let (runtime, etcd) = etcd()?;
         let dir = tempfile::tempdir().expect("a folder");
         // No loop creates service accounts.
-        let flags = ["--disable-admission-plugins=ServiceAccount"];
+        let flags = [&["--disable-admission-plugins=ServiceAccount"], more].concat();
         let server = Reference::start(&api_server, &etcd.url(), dir.path(), &flags);
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
@@ -101,14 +112,18 @@ impl World {
 
     /// Creates a node, whose kubelet has the port of the test's node.
     pub fn add_node(&self, name: &str, address: IpAddr, features: &[&str]) {
+        self.add_node_at(name, SocketAddr::new(address, self.node.address().port()), features);
+    }
+
+    /// Creates a node with a kubelet at an address.
+    pub fn add_node_at(&self, name: &str, kubelet: SocketAddr, features: &[&str]) {
         let object = json!({"metadata": {"name": name}});
         assert_eq!(self.api.post("/api/v1/nodes", &object).expect("an answer").code, 201);
-        let port = self.node.address().port();
         self.set_status(
             &format!("/api/v1/nodes/{name}"),
             &json!({
-                "addresses": [{"type": "InternalIP", "address": address}],
-                "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+                "addresses": [{"type": "InternalIP", "address": kubelet.ip()}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port()}},
                 "declaredFeatures": features
             }),
         );
@@ -148,7 +163,8 @@ impl World {
         self.set_status(&path, &json!({"ephemeralContainerStatuses": [running(&name)]}));
     }
 
-    fn set_status(&self, path: &str, status: &Value) {
+    /// Merges into the status of an object.
+    pub fn set_status(&self, path: &str, status: &Value) {
         let patch = json!({"status": status});
         let answer = self.api.with_new_connection().patch(&format!("{path}/status"), &patch);
         let answer = answer.expect("an answer");
