@@ -14,6 +14,7 @@ use crate::in_flight::InFlight;
 use crate::kubelets::KubeletAccess;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::rewrite::Pages;
 use crate::stream_limit::StreamLimit;
 use crate::version::VersionInfo;
 use arc_swap::ArcSwap;
@@ -161,6 +162,7 @@ pub struct State {
     pub(crate) fairness: Option<Arc<Fairness>>,
     pub(crate) streams: Arc<StreamLimit>,
     pub(crate) bodies: BodyMemory,
+    pub(crate) pages: Pages,
     /// `/api` and `/apis` in aggregated form.
     pub(crate) core_discovery: Aggregated,
     pub(crate) discovery: Aggregated,
@@ -179,6 +181,7 @@ impl State {
             fairness: Fairness::new(limits),
             streams: Arc::new(StreamLimit::new(limits)),
             bodies: BodyMemory::new(limits),
+            pages: Pages::default(),
             core_discovery: Aggregated::default(),
             discovery: Aggregated::default(),
             documents: Documents::default(),

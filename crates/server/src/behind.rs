@@ -87,7 +87,7 @@ pub(crate) async fn run(
         return Ok(Outcome::Reply(redirect_refused()));
     }
     clean_answer(&mut answer);
-    Ok(Outcome::Reply(rewrite::answer(links, answer).await))
+    Ok(Outcome::Reply(rewrite::answer(&app.state.pages, links, answer).await))
 }
 
 /// Returns the path and the query that the server is asked for. The query is written anew, as

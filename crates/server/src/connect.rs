@@ -86,7 +86,7 @@ async fn proxied(
     let Located::There(location) = location else {
         return Err(Status::internal("a proxy leads nowhere"));
     };
-    proxy::run(head, FarEnd::proxied(app, location)?, body).await
+    proxy::run(&app.state.pages, head, FarEnd::proxied(app, location)?, body).await
 }
 
 /// Converts the query of a stream to an object of the subresource's kind (`PodExecOptions`, ...).

@@ -8,7 +8,7 @@ use crate::passage;
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::respond::Reply;
-use crate::rewrite::{self, Links};
+use crate::rewrite::{self, Links, Pages};
 use http::{HeaderValue, Method, StatusCode, header};
 use keelson_egress::Cause;
 use keelson_meta::{Failure, Reason, Status};
@@ -16,6 +16,7 @@ use keelson_registry::hooks::Location;
 
 /// Passes a request on.
 pub(crate) async fn run(
+    pages: &Pages,
     head: &RequestHead,
     far_end: FarEnd,
     body: &mut RequestBody,
@@ -41,7 +42,7 @@ pub(crate) async fn run(
         return Err(Status::new(Reason::Unknown, why));
     }
     clean_answer(&mut answer);
-    Ok(Outcome::Reply(rewrite::answer(links, answer).await))
+    Ok(Outcome::Reply(rewrite::answer(pages, links, answer).await))
 }
 
 /// Redirects a browser to the path with a slash, so that relative links work.

@@ -15,10 +15,62 @@ use http_body_util::BodyExt;
 use keelson_egress::StreamedResponse;
 use keelson_registry::hooks::Location;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
-/// Largest HTML page whose links are rewritten, also when it is decompressed. A larger one is
-/// refused, because half a page would be worse.
-const PAGE_BYTES_MAX: u64 = 32 << 20;
+/// Largest HTML page whose links are rewritten, also when it is decompressed and when its links
+/// have grown. A larger one is refused, because half a page would be worse.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+/// Most bytes of all pages together, as they have arrived. One more is refused.
+const PAGES_BYTES_MAX: usize = 32 << 20;
+/// Most pages that are rewritten at once: each may take up its longest form three times.
+const REWRITTEN_MAX: usize = 1;
+
+/// The memory for HTML pages whose links are rewritten.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    /// For the bytes that have arrived.
+    bytes: Arc<Semaphore>,
+    turns: Semaphore,
+}
+
+impl Default for Pages {
+    fn default() -> Pages {
+        let bytes = Arc::new(Semaphore::new(PAGES_BYTES_MAX));
+        Pages { bytes, turns: Semaphore::new(REWRITTEN_MAX) }
+    }
+}
+
+impl Pages {
+    /// Reads a page and rewrites its links, on a thread of its own.
+    async fn rewrite(
+        &self,
+        links: Links,
+        encoding: Encoding,
+        mut body: StreamedResponse,
+    ) -> io::Result<Vec<u8>> {
+        let too_many = || io::Error::other("too many pages are rewritten");
+        let mut page = vec![];
+        let mut reserved = self.bytes.clone().try_acquire_many_owned(0).map_err(|_| too_many())?;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            if page.len() + data.len() > PAGE_BYTES_MAX {
+                return Err(too_large());
+            }
+            let bytes = u32::try_from(data.len()).map_err(io::Error::other)?;
+            let more = self.bytes.clone().try_acquire_many_owned(bytes);
+            reserved.merge(more.map_err(|_| too_many())?);
+            page.extend_from_slice(&data);
+        }
+        let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
+        let work = move || rewritten(&links, encoding, &page);
+        tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+    }
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("the page is too large")
+}
 
 /// The path that the client asked for.
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
@@ -150,7 +202,11 @@ impl Links {
 }
 
 /// Makes the answer to the client: `Location` and the links of HTML pages are rewritten.
-pub(crate) async fn answer(links: Links, mut answer: Response<StreamedResponse>) -> Reply {
+pub(crate) async fn answer(
+    pages: &Pages,
+    links: Links,
+    mut answer: Response<StreamedResponse>,
+) -> Reply {
     if let Some(location) = header_lists::text(answer.headers(), header::LOCATION) {
         if let Ok(value) = HeaderValue::from_str(&links.rewrite(location)) {
             answer.headers_mut().insert(header::LOCATION, value);
@@ -170,11 +226,7 @@ pub(crate) async fn answer(links: Links, mut answer: Response<StreamedResponse>)
     };
     let (mut parts, body) = answer.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
-    let page = http_body_util::Limited::new(body, PAGE_BYTES_MAX as usize)
-        .collect()
-        .await
-        .map_err(|error| io::Error::other(error.to_string()))
-        .and_then(|page| rewritten(&links, encoding, &page.to_bytes()));
+    let page = pages.rewrite(links, encoding, body).await;
     let body = match page {
         Ok(page) => Body::Whole(Some(Bytes::from(page))),
         Err(error) => {
@@ -194,17 +246,13 @@ enum Encoding {
 }
 
 fn rewritten(links: &Links, encoding: Encoding, page: &[u8]) -> io::Result<Vec<u8>> {
-    let mut plain = vec![];
-    let mut limited: Box<dyn Read + '_> = match encoding {
-        Encoding::None => Box::new(page.take(PAGE_BYTES_MAX)),
-        Encoding::Gzip => Box::new(GzDecoder::new(page).take(PAGE_BYTES_MAX)),
-        Encoding::Deflate => Box::new(DeflateDecoder::new(page).take(PAGE_BYTES_MAX)),
+    let mut inflated = vec![];
+    let plain = match encoding {
+        Encoding::None => page,
+        Encoding::Gzip => inflate(GzDecoder::new(page), &mut inflated)?,
+        Encoding::Deflate => inflate(DeflateDecoder::new(page), &mut inflated)?,
     };
-    limited.read_to_end(&mut plain)?;
-    if plain.len() as u64 == PAGE_BYTES_MAX {
-        return Err(io::Error::other("the page is too large"));
-    }
-    let html = rewrite_html(links, &plain);
+    let html = rewrite_html(links, plain)?;
     match encoding {
         Encoding::None => Ok(html),
         Encoding::Gzip => {
@@ -220,34 +268,44 @@ fn rewritten(links: &Links, encoding: Encoding, page: &[u8]) -> io::Result<Vec<u
     }
 }
 
-/// Rewrites the links in the start tags of a page. What is not a start tag stays as it is.
-fn rewrite_html(links: &Links, page: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(page.len() + page.len() / 8);
+/// Decompresses a page, as long as it is not too large.
+fn inflate(decoder: impl Read, inflated: &mut Vec<u8>) -> io::Result<&[u8]> {
+    decoder.take(PAGE_BYTES_MAX as u64 + 1).read_to_end(inflated)?;
+    if inflated.len() > PAGE_BYTES_MAX { Err(too_large()) } else { Ok(inflated) }
+}
+
+/// Rewrites the links in the start tags of a page, each byte of which is looked at once. What is
+/// not a start tag stays as it is, and so does all that follows a tag without an end.
+fn rewrite_html(links: &Links, page: &[u8]) -> io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(page.len());
     let mut rest = page;
     while let Some(at) = rest.iter().position(|byte| *byte == b'<') {
         let (before, tag) = rest.split_at(at);
         out.extend_from_slice(before);
-        rest = match Tag::parse(tag) {
-            Some(parsed) => {
-                parsed.write(links, tag, &mut out);
-                &tag[parsed.end..]
-            }
-            None if tag.starts_with(b"<!--") => {
-                let end = tag
-                    .windows(3)
-                    .position(|three| three == b"-->")
-                    .map_or(tag.len(), |end| end + 3);
-                out.extend_from_slice(&tag[..end]);
-                &tag[end..]
-            }
-            None => {
-                out.push(b'<');
-                &tag[1..]
-            }
+        let end = if tag.get(1).is_some_and(u8::is_ascii_alphabetic) {
+            let Some(parsed) = Tag::parse(tag) else {
+                rest = tag;
+                break;
+            };
+            parsed.write(links, tag, &mut out);
+            parsed.end
+        } else {
+            let end = if tag.starts_with(b"<!--") {
+                let end = tag.windows(3).position(|three| three == b"-->");
+                end.map_or(tag.len(), |end| end + 3)
+            } else {
+                1
+            };
+            out.extend_from_slice(&tag[..end]);
+            end
         };
+        if out.len() > PAGE_BYTES_MAX {
+            return Err(too_large());
+        }
+        rest = &tag[end..];
     }
     out.extend_from_slice(rest);
-    out
+    Ok(out)
 }
 
 /// A start tag: positions in the text that begins with it.
@@ -259,15 +317,12 @@ struct Tag {
 }
 
 impl Tag {
-    /// Parses a start tag; `None` if the text does not begin with one.
+    /// Parses the start tag with which the text begins, `<` and a letter; `None`: it has no end.
     fn parse(text: &[u8]) -> Option<Tag> {
         let is_name =
             |byte: &u8| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'\x0c' | b'/' | b'>');
         let name_end = 1 + text.get(1..)?.iter().take_while(|byte| is_name(byte)).count();
-        let name = std::str::from_utf8(&text[1..name_end]).ok()?.to_ascii_lowercase();
-        if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
-            return None;
-        }
+        let name = String::from_utf8_lossy(&text[1..name_end]).to_ascii_lowercase();
         let mut all = LINKS.iter().chain(&MORE_LINKS);
         let of_element = all.find(|(element, _)| *element == name).map_or(&[][..], |(_, of)| of);
         let mut values = vec![];
@@ -381,7 +436,7 @@ mod tests {
     fn only_links_of_pages_change() {
         let check = |page: &str, expected: &str| {
             let expected = expected.replace("P/", "/api/v1/namespaces/n/services/s/proxy/");
-            let got = rewrite_html(&links(), page.as_bytes());
+            let got = rewrite_html(&links(), page.as_bytes()).expect(page);
             assert_eq!(String::from_utf8_lossy(&got), expected, "{page}");
         };
         check("<a href=\"/x\">/x</a>", "<a href=\"P/x\">/x</a>");
@@ -390,5 +445,39 @@ mod tests {
         check("<!-- <a href=\"/x\"> --><p>1 < 2", "<!-- <a href=\"/x\"> --><p>1 < 2");
         check("<a href=\"/x", "<a href=\"/x");
         check("<td href=\"/x\">", "<td href=\"/x\">");
+    }
+
+    /// Pages for which a second look at each byte would take hours.
+    #[test]
+    fn each_byte_of_a_page_is_looked_at_once() {
+        for piece in ["<a ", "<a href=\"", "<", "<a\u{e9}", "<!", "<!--", "<a href='", "<a href=x"]
+        {
+            let page = piece.repeat((4 << 20) / piece.len());
+            let got = rewrite_html(&links(), page.as_bytes()).expect(piece);
+            assert_eq!(got.len(), page.len(), "{piece}");
+        }
+        let invalid = b"<a\xff".repeat(1 << 20);
+        assert_eq!(rewrite_html(&links(), &invalid).expect("unchanged"), invalid);
+    }
+
+    #[test]
+    fn links_do_not_make_a_page_longer_than_it_may_be() {
+        let piece = b"<a href=/>";
+        let page = piece.repeat(PAGE_BYTES_MAX / 2 / piece.len());
+        let error = rewrite_html(&links(), &page).expect_err("it is too large");
+        assert_eq!(error.to_string(), "the page is too large");
+    }
+
+    #[test]
+    fn a_compressed_page_is_no_longer_than_others() {
+        let compress = |bytes: usize| {
+            let mut encoder = GzEncoder::new(vec![], Compression::fast());
+            encoder.write_all(&vec![b'a'; bytes]).expect("compressed");
+            encoder.finish().expect("compressed")
+        };
+        let rewrite = |page: &[u8]| rewritten(&links(), Encoding::Gzip, page);
+        assert!(rewrite(&compress(PAGE_BYTES_MAX)).is_ok());
+        let error = rewrite(&compress(PAGE_BYTES_MAX + 1)).expect_err("it is too large");
+        assert_eq!(error.to_string(), "the page is too large");
     }
 }
