@@ -52,7 +52,7 @@ pub(crate) enum Body {
     /// One of the first three, compressed while it is sent.
     Gzip(Box<GzipBody>),
     /// The body of another server's response, passed on while it arrives.
-    Remote(Box<StreamedResponse>),
+    Remote(Box<RemoteBody>),
     /// A body that cannot be completed; the connection is closed.
     Broken,
 }
@@ -110,9 +110,44 @@ impl Body {
         }
     }
 
+    /// Creates the body of another server's response.
+    pub fn remote(response: StreamedResponse) -> Body {
+        Body::Remote(Box::new(RemoteBody { response, gone: None }))
+    }
+
+    /// Ends the body of another server's response, of which nothing comes, when `gone` does.
+    pub fn end_with(&mut self, gone: impl Future<Output = ()> + Send + 'static) {
+        if let Body::Remote(remote) = self {
+            remote.gone = Some(Box::pin(gone));
+        }
+    }
+
     /// Creates an empty body.
     pub fn empty() -> Body {
         Body::Whole(None)
+    }
+}
+
+/// The body of another server's response.
+pub(crate) struct RemoteBody {
+    response: StreamedResponse,
+    /// Ends when the client has gone, which nobody else notices while the other server is silent.
+    gone: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl RemoteBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let polled = Pin::new(&mut self.response).poll_frame(cx);
+        if polled.is_pending()
+            && let Some(gone) = &mut self.gone
+            && gone.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Some(Err(io::Error::other("the client has gone"))));
+        }
+        polled
     }
 }
 
@@ -291,7 +326,7 @@ impl HttpBody for Body {
             Body::List(list) => Ok(list.chunk().map_or(Step::Done, Step::Chunk)),
             Body::Listing(listing) => listing.next(),
             Body::Gzip(gzip) => gzip.next(),
-            Body::Remote(remote) => return Pin::new(remote.as_mut()).poll_frame(cx),
+            Body::Remote(remote) => return remote.poll_frame(cx),
             Body::Broken => {
                 return Poll::Ready(Some(Err(io::Error::other("the body cannot be completed"))));
             }
@@ -324,7 +359,7 @@ impl HttpBody for Body {
             Body::Listing(listing) => listing.is_done(),
             Body::Gzip(gzip) => gzip.encoder.is_none(),
             Body::Stream(_) | Body::Broken => false,
-            Body::Remote(remote) => remote.is_end_stream(),
+            Body::Remote(remote) => remote.response.is_end_stream(),
         }
     }
 
@@ -334,7 +369,7 @@ impl HttpBody for Body {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
             Body::List(list) => SizeHint::with_exact(list.left),
-            Body::Remote(remote) => remote.size_hint(),
+            Body::Remote(remote) => remote.response.size_hint(),
             Body::Listing(_) | Body::Stream(_) | Body::Gzip(_) | Body::Broken => {
                 SizeHint::default()
             }

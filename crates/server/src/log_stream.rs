@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let answer = checked(target, answer).await?;
     let body = answer.into_body();
     if !head.is_websocket() {
-        let body = Body::Remote(Box::new(body));
+        let body = Body::remote(body);
         return Ok(Outcome::Reply(respond::with_body(200, MEDIA_TYPE, body)));
     }
     let chunks = ChunkStream::new(|slot| async move {

@@ -4,11 +4,17 @@ use crate::connections::ConnectionSlot;
 use crate::limits::Limits;
 use crate::peer_certificate::PeerCertificate;
 use crate::socket::Socket;
+use keelson_meta::{Failure, Status};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How long what a client has sent is passed on after it has closed the socket. With the time until
+/// that is noticed, a far side ends within ten seconds.
+const LAST_BYTES_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The client of a connection.
 pub(crate) struct Peer {
@@ -25,6 +31,26 @@ impl Peer {
         match &self.socket {
             Some(socket) => socket.closed().await,
             None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the client has closed the socket, and then as long as the bytes that it sent
+    /// before may take. What waits for a far side, or passes bytes to one that does not read, would
+    /// not notice it. For ever over HTTP/2, which drops what its clients reset.
+    pub async fn gone(&self) {
+        self.closed().await;
+        sleep(LAST_BYTES_TIME_MAX).await;
+    }
+
+    /// Asks a far side, which may answer late or never, until the client has gone: then nobody
+    /// reads the response.
+    pub async fn unless_gone<T, E: From<Failure>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        tokio::select! {
+            done = work => done,
+            () = self.gone() => Err(Status::timed_out().into()),
         }
     }
 

@@ -294,6 +294,8 @@ impl Arrived {
         });
         self.add_headers(&mut response);
         self.context.answered(response.status());
+        let peer = self.head.peer.clone();
+        response.body_mut().end_with(async move { peer.gone().await });
         let is_http2 = self.version == Version::HTTP_2;
         if let Some(connection) = self.connection {
             connection.start(std::mem::take(&mut self.context), app.shutdown.clone());
@@ -514,6 +516,9 @@ fn proxied_user(app: &App, head: &RequestHead) -> Result<Option<User>, Failure> 
 /// client's credentials.
 fn drop_credentials(app: &App, headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
+    // No far side is the proxy that this is for. Unlike others of the connection it would reach one
+    // with an upgrade.
+    headers.remove(header::PROXY_AUTHORIZATION);
     websocket::drop_tokens(headers);
     let proxy = app.authenticator.front_proxy();
     let names_user = |name: &str| {
@@ -611,7 +616,7 @@ impl Resolved<'_> {
                 let audit_id = Some(seen.audit_id);
                 let asked = behind::Asked { head, audit_id, user: permit.user() };
                 let work = behind::run(app, asked, &remote, body);
-                let work = Box::pin(span.scope(work));
+                let work = Box::pin(span.scope(head.peer.unless_gone(work)));
                 return match deadline {
                     None => work.await,
                     Some(end) => tokio::time::timeout_at(end, work)

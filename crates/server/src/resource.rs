@@ -181,7 +181,8 @@ pub(crate) async fn run(
         return watch(app, head, permit, resolved).await;
     }
     if resolved.class().is_some_and(SubresourceClass::is_connection) {
-        return Box::pin(connect::run(app, head, permit, resolved, verb, body)).await;
+        let work = connect::run(app, head, permit, resolved, verb, body);
+        return Box::pin(head.peer.unless_gone(work)).await;
     }
     // The memory of the body stays reserved until the response is complete.
     let (body, _held) = match head.method {

@@ -59,7 +59,7 @@ pub(crate) fn compress(head: &RequestHead, reply: Reply) -> Reply {
 
 /// Passes the response of another server on.
 pub(crate) fn passed_on(answer: Response<StreamedResponse>) -> Reply {
-    answer.map(|body| Body::Remote(Box::new(body)))
+    answer.map(Body::remote)
 }
 
 /// Creates a plain text response.

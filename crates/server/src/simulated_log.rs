@@ -43,12 +43,18 @@ pub(crate) async fn run(
         nodes,
         container,
     });
+    let peer = head.peer.clone();
     let chunks = ChunkStream::new(|slot| async move {
         if !beginning.is_empty() {
             slot.put(Bytes::from(beginning)).await;
         }
         let Some(mut follower) = follower else { return };
-        while let Some(log) = follower.next().await {
+        loop {
+            let log = tokio::select! {
+                log = follower.next() => log,
+                () = peer.closed() => None,
+            };
+            let Some(log) = log else { return };
             let text = told.text(&log);
             if !text.is_empty() {
                 slot.put(Bytes::from(text)).await;

@@ -270,13 +270,17 @@ pub(crate) async fn run_tunnel(
         }
         sink.send(websocket::normal_close()).await.map_err(io::Error::other)
     };
-    let ended: io::Result<()> = tokio::select! {
-        ended = to_far => ended,
-        ended = to_near => ended,
-        () = shutdown_requested(&mut shutdown) => Ok(()),
+    let ended: Option<io::Result<()>> = tokio::select! {
+        ended = to_far => Some(ended),
+        ended = to_near => Some(ended),
+        () = shutdown_requested(&mut shutdown) => None,
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "tunnelled connection ended");
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "tunnelled connection ended"),
+        None => {
+            let _ = timeout(LAST_WRITE_TIME_MAX, sink.send(websocket::normal_close())).await;
+        }
     }
     let _ = timeout(LAST_WRITE_TIME_MAX, writer.shutdown()).await;
 }

@@ -1,7 +1,6 @@
 //! [`Upgrade`]: a connection whose client asks to go on in another protocol (RFC 9110, section
 //! 7.8).
 
-use crate::connections::ConnectionSlot;
 use crate::context::RequestContext;
 use crate::header_lists::is_upgrade;
 use crate::peer::{Peer, shutdown_requested};
@@ -11,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use keelson_store::BoxFuture;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -22,16 +22,16 @@ const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Upgrade {
     /// Resolves to the connection after the response 101 is sent.
     on: OnUpgrade,
-    /// Counts the connection until it is closed.
-    slot: ConnectionSlot,
+    /// The client; it counts the connection until that is closed.
+    peer: Arc<Peer>,
 }
 
 impl Upgrade {
     /// Takes the upgrade out of a request; `None` if it does not ask for one.
-    pub fn of(request: &mut Request<Incoming>, peer: &Peer) -> Option<Upgrade> {
+    pub fn of(request: &mut Request<Incoming>, peer: &Arc<Peer>) -> Option<Upgrade> {
         is_upgrade(request.headers()).then(|| {
             let on = hyper::upgrade::on(request);
-            Upgrade { on, slot: peer.slot.clone() }
+            Upgrade { on, peer: peer.clone() }
         })
     }
 }
@@ -60,7 +60,8 @@ pub(crate) struct UpgradedConnection {
 }
 
 impl UpgradedConnection {
-    /// Runs in a task of its own until the connection ends, is evicted, or the server shuts down.
+    /// Runs in a task of its own until the connection ends, is evicted, its client has gone, or the
+    /// server shuts down.
     /// The context is that of the request.
     pub fn start(self, context: RequestContext, mut shutdown: watch::Receiver<bool>) {
         let UpgradedConnection { upgrade, run } = self;
@@ -70,7 +71,8 @@ impl UpgradedConnection {
             let mut run = run(TokioIo::new(upgraded));
             tokio::select! {
                 () = &mut run => {}
-                () = upgrade.slot.evicted() => {}
+                () = upgrade.peer.slot.evicted() => {}
+                () = upgrade.peer.gone() => {}
                 () = shutdown_requested(&mut shutdown) => {
                     // It hears of the shutdown, too, and may say good-bye.
                     let _ = timeout(GOODBYE_TIME_MAX, run).await;

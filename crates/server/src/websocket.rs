@@ -102,14 +102,13 @@ async fn run(
         sink.send(normal_close()).await
     };
     let listen = async { while let Some(Ok(_)) = source.next().await {} };
-    tokio::select! {
-        sent = pump => {
-            if let Err(error) = sent {
-                tracing::debug!(%error, "WebSocket ended");
-            }
-        }
-        () = listen => {}
-        () = shutdown_requested(&mut shutdown) => {}
+    let sent = tokio::select! {
+        sent = pump => sent,
+        () = listen => Ok(()),
+        () = shutdown_requested(&mut shutdown) => sink.send(normal_close()).await,
+    };
+    if let Err(error) = sent {
+        tracing::debug!(%error, "WebSocket ended");
     }
 }
 

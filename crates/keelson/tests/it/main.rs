@@ -61,6 +61,7 @@ mod simulation;
 mod spans;
 mod stop_signals;
 mod stream_credentials;
+mod stream_ends;
 mod supervisor;
 mod swap;
 mod taken_over;

@@ -53,7 +53,7 @@ fn a_token_among_the_subprotocols_is_a_credential_of_websockets_only() {
 }
 
 #[test]
-fn a_token_among_the_subprotocols_is_not_passed_on() {
+fn credentials_of_an_upgrade_are_not_passed_on() {
     let listener = TcpListener::bind((machine_address().expect("an address of this machine"), 0))
         .expect("an address");
     let address = listener.local_addr().expect("an address");
@@ -75,12 +75,18 @@ fn a_token_among_the_subprotocols_is_not_passed_on() {
         stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").expect("sent");
         head
     });
-    let headers = format!("{UPGRADE}Sec-WebSocket-Protocol: {TOKEN}, v4.channel.k8s.io\r\n");
+    let headers = format!(
+        "{UPGRADE}Sec-WebSocket-Protocol: {TOKEN}, v4.channel.k8s.io\r\n\
+         Proxy-Authorization: Basic eDp5\r\nX-Remote-User: x\r\n"
+    );
     let path = format!("{pods}/web:{}/proxy/x", address.port());
     assert_eq!(get(&client, &path, &headers).0, 404);
     let seen = seen.join().expect("the head");
     let protocols: Vec<&str> =
         seen.iter().filter_map(|line| line.strip_prefix("sec-websocket-protocol: ")).collect();
     assert_eq!(protocols, ["v4.channel.k8s.io"], "{seen:?}");
+    for name in ["authorization", "proxy-authorization", "x-remote-user"] {
+        assert!(!seen.iter().any(|line| line.starts_with(&format!("{name}:"))), "{seen:?}");
+    }
     server.stop();
 }
