@@ -1,6 +1,6 @@
 //! [`calls`]: the requests of control loops to the servers behind this one.
 
-use crate::asker::Identities;
+use crate::asker::{self, Identities};
 use crate::peer::{peer, user_headers};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -46,7 +46,7 @@ async fn send(egress: &Egress, identities: &Identities, call: RemoteCall) -> Rem
     let answer = client.send(&request, ANSWER_BYTES_MAX, deadline).await;
     let answer = answer.map_err(|error| error.to_string())?;
     let status = answer.status.as_u16();
-    let read = move || json::parse(&answer.body).map(|parsed| parsed.value).unwrap_or_default();
+    let read = move || asker::parse(&answer.body).unwrap_or_default();
     let body: Value = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
     Ok((status, body))
 }

@@ -1,8 +1,8 @@
 //! What the servers behind this one serve, in the form of aggregated discovery: read from a
 //! server's own document ([`groups`]), or made of its list for one version ([`resources`]).
 
+use crate::asker;
 use keelson_meta::{Map, Str, Value};
-use keelson_schema::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) fn is_aggregated(media_type: &str) -> bool {
 
 /// Reads an aggregated document; `None`: it is none.
 pub(crate) fn groups(text: &[u8]) -> Option<Groups> {
-    let list = json::parse(text).ok()?.value;
+    let list = asker::parse(text)?;
     let of_kind = list.str_at(&["kind"]) == Some(LIST);
     let api_version = list.str_at(&["apiVersion"])?.strip_prefix(GROUP)?.strip_prefix('/')?;
     if !of_kind || !VERSIONS.contains(&api_version) {
@@ -85,7 +85,7 @@ fn aggregated_resource(given: &Value) -> Value {
 /// Converts an `APIResourceList` to the `resources` of a version; `None`: it is none, or
 /// contradicts itself.
 pub(crate) fn resources(text: &[u8]) -> Option<Value> {
-    let list = json::parse(text).ok()?.value;
+    let list = asker::parse(text)?;
     if list.str_at(&["kind"]) != Some("APIResourceList") {
         return None;
     }
@@ -201,6 +201,7 @@ fn text_at<'a>(value: &'a Value, path: &[&str]) -> &'a str {
 mod tests {
     use super::*;
     use keelson_meta::value;
+    use keelson_schema::json;
 
     fn text(value: &Value) -> Vec<u8> {
         let mut text = vec![];

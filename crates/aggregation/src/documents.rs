@@ -1,7 +1,7 @@
 //! What a server's OpenAPI documents say of its group versions (kube-aggregator
 //! `controllers/openapi`, `openapiv3`). A server is asked once for all of them.
 
-use crate::asker::{Asker, Question, Seen};
+use crate::asker::{self, Asker, Question, Seen};
 use crate::discovery::GroupVersion;
 use http::StatusCode;
 use keelson_auth::User;
@@ -172,7 +172,7 @@ async fn ask_index(
                 let urls = v3_urls(&answer.body)?;
                 Some((urls, Seen { tag: Seen::tag_of(&answer), hash: String::new() }))
             };
-            match tokio::task::spawn_blocking(read).await.ok().flatten() {
+            match asker.evaluate(read).await {
                 Some((urls, seen)) => Source::Changed(urls, seen),
                 None => Source::Failed,
             }
@@ -205,14 +205,14 @@ async fn ask_v2(
                 let v2 = read_v2(&answer.body, &versions, is_converted)?;
                 Some(Source::Changed(v2, Seen { tag: Seen::tag_of(&answer), hash }))
             };
-            tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or(Source::Failed)
+            asker.evaluate(read).await.unwrap_or(Source::Failed)
         }
         _ => Source::Failed,
     }
 }
 
 fn read_v2(text: &[u8], versions: &BTreeSet<GroupVersion>, is_converted: bool) -> Option<V2> {
-    let document = json::parse(text).ok()?.value;
+    let document = asker::parse(text)?;
     document.as_object()?;
     let of = |version: &GroupVersion| {
         (version.clone(), RemoteSpec::of(&document, &version.0, &version.1))
@@ -229,7 +229,7 @@ fn read_v2(text: &[u8], versions: &BTreeSet<GroupVersion>, is_converted: bool) -
 
 /// Reads a v3 index; `None`: it is none.
 fn v3_urls(index: &[u8]) -> Option<HashMap<String, Str>> {
-    let index = json::parse(index).ok()?.value;
+    let index = asker::parse(index)?;
     let mut urls = HashMap::new();
     for (path, entry) in index.as_object()?.get("paths").and_then(Value::as_object)?.iter() {
         let url = entry.get("serverRelativeURL").and_then(Value::as_str).unwrap_or_default();

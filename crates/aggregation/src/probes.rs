@@ -243,7 +243,7 @@ impl Probes {
 
     /// Nothing is asked yet.
     pub fn with_pace(egress: Arc<Egress>, identities: Identities, pace: Pace) -> Arc<Probes> {
-        let asker = Asker { egress, identities };
+        let asker = Asker::new(egress, identities);
         Arc::new(Probes { asker, pace, known: Mutex::default(), changed: Notify::new() })
     }
 
@@ -320,8 +320,8 @@ impl Probes {
         let read = match list {
             Some(list) => {
                 let text = list.clone();
-                let read = tokio::task::spawn_blocking(move || resources(&text)).await;
-                Some((list, read.ok().flatten().map(Arc::new)))
+                let read = self.asker.evaluate(move || resources(&text)).await;
+                Some((list, read.map(Arc::new)))
             }
             None => None,
         };
@@ -418,7 +418,7 @@ impl Probes {
                     let groups = with_old_places(discovery::groups(&answer.body)?, &before);
                     Some(Found::Groups(groups, Seen { tag: Seen::tag_of(&answer), hash }))
                 };
-                tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or(Found::Failed)
+                self.asker.evaluate(read).await.unwrap_or(Found::Failed)
             }
             _ => Found::None,
         }
