@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 pub const SERVER: &str = "target/debug/keelson";
 /// The crates that a request goes through. Tests and attacks measure how long answers take, so they
 /// are optimised a little there, as is everything from registries.
-const OPTIMISED: [&str; 14] = [
+const OPTIMISED: [&str; 15] = [
     "admission",
     "apply",
     "cache",
@@ -22,6 +22,7 @@ const OPTIMISED: [&str; 14] = [
     "schema",
     "server",
     "store",
+    "streams",
 ];
 
 /// Returns cargo with its arguments for the tests of the workspace and their programs. Every task

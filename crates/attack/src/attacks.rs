@@ -1,13 +1,16 @@
 //! The attacks on the API server. Each is a function with a deadline and a limit on what it sends.
 
+mod behind;
 mod bodies;
 mod certificates;
 mod conversions;
 mod editor;
 mod frames;
+mod nodes;
 mod requests;
 mod selectors;
 mod sockets;
+mod vanishing;
 
 use crate::attack::{Attack, Outcome, of_tables};
 use crate::target::Target;
@@ -26,5 +29,8 @@ pub fn all() -> Vec<Attack<Target>> {
         &selectors::ATTACKS,
         &conversions::ATTACKS,
         &editor::ATTACKS,
+        &nodes::ATTACKS,
+        &behind::ATTACKS,
+        &vanishing::ATTACKS,
     ])
 }

@@ -11,9 +11,12 @@ mod attack;
 mod attacks;
 mod client;
 mod etcd;
+mod far_scene;
+mod far_side;
 mod frames;
 mod prober;
 mod report;
+mod spdy;
 mod target;
 mod victim;
 

@@ -3,18 +3,11 @@
 //! version that needs the webhook.
 
 use super::{Entry, Outcome};
-use crate::target::{CertificateAuthority, Target};
+use crate::far_side::{Connection, FarSide};
+use crate::target::Target;
 use anyhow::{Context, Result, ensure};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use rcgen::{CertificateParams, KeyPair};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
@@ -42,7 +35,7 @@ pub const ATTACKS: [Entry; 1] = [(
 const BEHAVIORS: [&str; 6] = ["hangs", "endless", "containers", "grows", "long-error", "deep"];
 
 fn conversions(target: &Target, end: Instant) -> Result<Outcome> {
-    let webhook = Webhook::start()?;
+    let webhook = FarSide::start(&["127.0.0.1"], serve)?;
     let sent = AtomicUsize::new(0);
     let mut admin = target.admin()?;
     for behavior in BEHAVIORS {
@@ -121,7 +114,7 @@ fn thing(behavior: &str, version: &str, at: usize) -> Value {
         "metadata": {"name": format!("thing-{at}")}, "spec": {"x": "y"}})
 }
 
-fn definition(behavior: &str, webhook: &Webhook) -> Value {
+fn definition(behavior: &str, webhook: &FarSide) -> Value {
     let group = format!("{behavior}.attack.example");
     let version = |name: &str| {
         json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": {
@@ -140,74 +133,14 @@ fn definition(behavior: &str, webhook: &Webhook) -> Value {
     })
 }
 
-type Stream = StreamOwned<ServerConnection, TcpStream>;
-
-/// A webhook on a port of this host, until it is dropped.
-struct Webhook {
-    address: SocketAddr,
-    /// Its authority, as a definition has it.
-    bundle: String,
-    must_stop: Arc<AtomicBool>,
-}
-
-impl Webhook {
-    fn start() -> Result<Webhook> {
-        let authority = CertificateAuthority::new()?;
-        let key = KeyPair::generate()?;
-        let names = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-        let leaf = names.signed_by(&key, &authority.issuer)?;
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)?;
-        let config = Arc::new(config);
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let must_stop: Arc<AtomicBool> = Arc::default();
-        let webhook = Webhook {
-            address: listener.local_addr()?,
-            bundle: STANDARD.encode(crate::target::pem(&authority.der)),
-            must_stop: must_stop.clone(),
-        };
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                if must_stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                let config = config.clone();
-                let must_stop = must_stop.clone();
-                // An error ends the connection, as the server expects of a webhook that misbehaves.
-                std::thread::spawn(move || serve(stream, config, &must_stop));
-            }
-        });
-        Ok(webhook)
-    }
-}
-
-impl Drop for Webhook {
-    fn drop(&mut self) {
-        self.must_stop.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts connections.
-        let _ = TcpStream::connect(self.address);
-    }
-}
-
 /// Answers the requests of a connection.
-fn serve(stream: TcpStream, config: Arc<ServerConfig>, must_stop: &AtomicBool) -> Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(WAIT))?;
-    stream.set_write_timeout(Some(WAIT))?;
-    let mut stream = BufReader::new(StreamOwned::new(ServerConnection::new(config)?, stream));
-    while !must_stop.load(Ordering::Relaxed) {
-        let (behavior, review) = read_review(&mut stream)?;
+fn serve(connection: &mut Connection) -> Result<()> {
+    while connection.goes_on() {
+        let (behavior, review) = read_review(connection)?;
         let body = match behavior.as_str() {
-            "hangs" => {
-                // Waits until the server gives up and closes the connection.
-                while !must_stop.load(Ordering::Relaxed) && stream.read(&mut [0]).is_err() {}
-                return Ok(());
-            }
-            "endless" => return send_without_end(stream.get_mut(), must_stop),
+            // Until the server gives up and closes the connection.
+            "hangs" => return connection.drain(),
+            "endless" => return send_without_end(connection),
             "containers" => containers(&review),
             "grows" => grown(&review).to_string(),
             "long-error" => long_error(&review).to_string(),
@@ -217,42 +150,22 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, must_stop: &AtomicBool) -
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        stream.get_mut().write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
-        stream.get_mut().flush()?;
+        connection.send(&[head.as_bytes(), body.as_bytes()].concat())?;
     }
     Ok(())
 }
 
 /// Reads a request; returns its behavior and its review.
-fn read_review(stream: &mut BufReader<Stream>) -> Result<(String, Value)> {
-    let mut line = String::new();
-    let mut length = 0;
-    stream.read_line(&mut line)?;
-    let path = line.split(' ').nth(1).context("a request line")?;
+fn read_review(connection: &mut Connection) -> Result<(String, Value)> {
+    let (path, lines) = connection.read_head()?;
     let behavior = path.split('?').next().unwrap_or_default().trim_start_matches('/').to_owned();
-    loop {
-        let mut header = String::new();
-        stream.read_line(&mut header)?;
-        let header = header.trim_end().to_ascii_lowercase();
-        if header.is_empty() {
-            break;
-        }
-        if let Some(text) = header.strip_prefix("content-length: ") {
-            length = text.parse()?;
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body)?;
-    Ok((behavior, serde_json::from_slice(&body)?))
+    Ok((behavior, serde_json::from_slice(&connection.read_body(&lines)?)?))
 }
 
-fn send_without_end(stream: &mut Stream, must_stop: &AtomicBool) -> Result<()> {
-    stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+fn send_without_end(connection: &mut Connection) -> Result<()> {
+    connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
     let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
-    while !must_stop.load(Ordering::Relaxed) {
-        stream.write_all(&chunk)?;
-    }
-    Ok(())
+    connection.send_without_end(&chunk)
 }
 
 /// Returns a review with one object, which is full of empty maps.
