@@ -5,6 +5,7 @@ use crate::bodies::{Template, config_map, lease, lease_patch, padded, pod};
 use crate::client::{APPLY_PATCH, ApiRequest, Client, MERGE_PATCH, STRATEGIC_PATCH};
 use crate::definitions;
 use crate::drive::{FILL_TIME_MAX, Load, clear, drive, fill};
+use crate::far;
 use crate::features::{self, Feature, Provider};
 use crate::process::Processes;
 use crate::report::{Kind, Report};
@@ -87,11 +88,22 @@ enum Row {
     CrdReady,
     CrdIndex,
     CrdDocument,
+    SocketTrips,
+    SpdyTrips,
+    Stdin,
+    StdinCpu,
+    Port,
+    PortCpu,
+    PassedThrough,
+    Translated,
+    BehindGet,
+    BehindCpu,
+    BehindAdded,
 }
 
 /// The title, unit and limit of each row. The limits apply to a server that shares two cores with
 /// the load generator.
-const ROWS: [(Row, &str, &str, Option<f64>); 41] = [
+const ROWS: [(Row, &str, &str, Option<f64>); 52] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),
     (Row::Restart, "start with 100,000 objects of 5 KB", "ms", Some(1000.0)),
@@ -134,6 +146,18 @@ const ROWS: [(Row, &str, &str, Option<f64>); 41] = [
     (Row::CrdReady, "CRD created until its resource answers, beside 1,000, p99", "ms", Some(5.0)),
     (Row::CrdIndex, "index of OpenAPI v3, 1,000 CRDs, p50", "ms", Some(10.0)),
     (Row::CrdDocument, "OpenAPI v3 of one group version, 1,000 CRDs, p50", "ms", Some(10.0)),
+    // Of a node in the process of the load generator, which runs `cat` and `wc`.
+    (Row::SocketTrips, "exec, round trips of 32 bytes, WebSocket to SPDY", "/s", None),
+    (Row::SpdyTrips, "exec, round trips of 32 bytes, SPDY passed through", "/s", None),
+    (Row::Stdin, "stdin of an exec, WebSocket to SPDY", "MB/s", None),
+    (Row::StdinCpu, "server CPU per MB of such a stdin", "ms", None),
+    (Row::Port, "port-forward of one connection, SPDY passed through", "MB/s", None),
+    (Row::PortCpu, "server CPU per MB of such a port", "ms", None),
+    (Row::PassedThrough, "one idle port-forward, passed through", "kB", None),
+    (Row::Translated, "one idle exec, WebSocket to SPDY", "kB", None),
+    (Row::BehindGet, "get from a server behind, 64 connections", "/s", None),
+    (Row::BehindCpu, "server CPU per get from a server behind", "ms", None),
+    (Row::BehindAdded, "get from a server behind over asking it, 1 connection, p50", "ms", None),
 ];
 
 /// The reasons why a row has no value.
@@ -164,6 +188,8 @@ pub enum Group {
     IdleWatches,
     Watches,
     Definitions,
+    Streams,
+    Aggregation,
 }
 
 /// Measures all rows, or those of one group.
@@ -197,6 +223,8 @@ impl BudgetRun<'_> {
             Group::IdleWatches => self.idle_watches().await,
             Group::Watches => self.watches().await,
             Group::Definitions => self.definitions().await,
+            Group::Streams => self.streams().await,
+            Group::Aggregation => self.aggregation().await,
         }
     }
 
@@ -354,6 +382,29 @@ impl BudgetRun<'_> {
         let start = features::encrypted_start(self.run).await?;
         self.values.insert(Row::EncryptedStart, start.ok_or(NO_PROGRAM));
         Ok(())
+    }
+
+    async fn streams(&mut self) -> Result<()> {
+        let bench = Bench::open(self.run).await?;
+        let figures = far::streams(&bench).await?;
+        self.set(Row::SocketTrips, figures.socket_trips);
+        self.set(Row::SpdyTrips, figures.spdy_trips);
+        self.set(Row::Stdin, figures.stdin_rate);
+        self.set(Row::Port, figures.port_rate);
+        self.set_if_known(Row::StdinCpu, figures.stdin_cpu_ms);
+        self.set_if_known(Row::PortCpu, figures.port_cpu_ms);
+        self.set_if_known(Row::PassedThrough, figures.passed_through_kb);
+        self.set_if_known(Row::Translated, figures.translated_kb);
+        bench.close().await
+    }
+
+    async fn aggregation(&mut self) -> Result<()> {
+        let bench = Bench::open(self.run).await?;
+        let figures = far::behind(&bench, MANY).await?;
+        self.set_rate(Row::BehindGet, &figures.load);
+        self.set_if_known(Row::BehindCpu, figures.load.server_cpu_ms());
+        self.set(Row::BehindAdded, figures.added_ms);
+        bench.close().await
     }
 
     async fn flood(&mut self) -> Result<()> {
@@ -587,7 +638,7 @@ mod tests {
         let rows: HashSet<Row> = ROWS.iter().map(|(row, ..)| *row).collect();
         assert_eq!(rows.len(), ROWS.len());
         // The last variant's discriminant is the number of variants less one.
-        assert_eq!(Row::CrdDocument as usize + 1, ROWS.len());
+        assert_eq!(Row::BehindAdded as usize + 1, ROWS.len());
         let whats: HashSet<&str> = ROWS.iter().map(|(_, what, ..)| *what).collect();
         assert_eq!(whats.len(), ROWS.len());
     }

@@ -32,6 +32,16 @@ enum Wire {
     Many { sender: http2::SendRequest<Full<Bytes>>, body: Option<Incoming>, piece: Bytes },
 }
 
+/// Connects to the target, with TLS if it has that.
+pub async fn open(target: &Target) -> Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect(&target.authority).await.context("connect")?;
+    stream.set_nodelay(true)?;
+    let stream = BufReader::with_capacity(SOCKET_BYTES, stream);
+    let Some((config, name)) = &target.tls else { return Ok(Box::new(stream)) };
+    let connector = TlsConnector::from(config.clone());
+    Ok(Box::new(connector.connect(name.clone(), stream).await.context("TLS")?))
+}
+
 /// A connection with at most one request in flight.
 pub struct Client {
     wire: Wire,
@@ -41,16 +51,7 @@ pub struct Client {
 impl Client {
     /// Connects to the target.
     pub async fn connect(target: &Arc<Target>) -> Result<Client> {
-        let stream = TcpStream::connect(&target.authority).await.context("connect")?;
-        stream.set_nodelay(true)?;
-        let stream = BufReader::with_capacity(SOCKET_BYTES, stream);
-        let stream: Box<dyn Stream> = match &target.tls {
-            None => Box::new(stream),
-            Some((config, name)) => {
-                let connector = TlsConnector::from(config.clone());
-                Box::new(connector.connect(name.clone(), stream).await.context("TLS")?)
-            }
-        };
+        let stream = open(target).await?;
         let wire = if target.http2 {
             let (sender, connection) =
                 http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;

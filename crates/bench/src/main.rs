@@ -9,6 +9,7 @@ mod client;
 mod definitions;
 mod drive;
 mod etcd;
+mod far;
 mod features;
 mod growth;
 mod histogram;
