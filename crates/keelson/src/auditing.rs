@@ -2,7 +2,7 @@
 //! policy when its file changes.
 
 use crate::authorization;
-use crate::files::text_changed;
+use crate::files::{go_words, text_changed};
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
 use keelson_audit::{
@@ -63,8 +63,10 @@ impl AuditPolicyFile {
     pub fn read(path: &Path) -> Result<AuditPolicyFile, String> {
         let failed = |why: String| format!("loading audit policy file: {why}");
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| failed(format!("failed to read file path {shown:?}: {error}")))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let why = go_words(path, &error);
+            failed(format!("failed to read file path {shown:?}: {why}"))
+        })?;
         let policy = parse(&text, path).map_err(failed)?;
         Ok(AuditPolicyFile { path: path.to_owned(), text, policy })
     }

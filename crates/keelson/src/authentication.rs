@@ -2,7 +2,7 @@
 //! `--authentication-config` when it changes. [`TokenWebhookOptions`]: the token webhook.
 
 use crate::authorization;
-use crate::files::text_changed;
+use crate::files::{check_kind, go_words, text_changed};
 use crate::start_error::StartError;
 use keelson_auth::JwtSlot;
 use keelson_auth::oidc::{
@@ -62,7 +62,7 @@ impl JwtOptions {
             let path = path.display().to_string();
             format!("failed to load authentication configuration from file {path:?}: {why}")
         };
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| failed(go_words(path, &error)))?;
         let config = parse(&text).map_err(failed)?;
         let file = AuthenticationFile { path: path.to_owned(), text };
         let options = JwtOptions {
@@ -82,7 +82,15 @@ impl JwtOptions {
         egress: &Arc<Egress>,
     ) -> Result<(), StartError> {
         let checked = oidc::validate(&self.issuers, anonymous, disallowed_issuers);
-        checked.map_err(|error| StartError::new(error.to_string()))?;
+        checked.map_err(|error| {
+            let text = error.to_string();
+            // Flags have one issuer, which upstream does not number.
+            let of_flags = text.strip_prefix("invalid authentication configuration: jwt[0].");
+            let of_flags = of_flags
+                .filter(|why| self.file.is_none() && why.contains("must not overlap"))
+                .map(str::to_owned);
+            StartError::new(of_flags.unwrap_or(text))
+        })?;
         let issuers = self.issuers.clone();
         let algorithms = &self.algorithms;
         let authenticators =
@@ -99,6 +107,7 @@ fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
             "strict decoding error: yaml: line {line}: key {key} already set in map"
         ));
     }
+    check_kind(&parsed.value, "AuthenticationConfiguration")?;
     AuthenticationConfiguration::read(&parsed.value)
 }
 

@@ -1,7 +1,7 @@
 //! [`Authorization`]: the authorizers of `--authorization-mode` or `--authorization-config`, and
 //! the loop that reloads that file when it changes.
 
-use crate::files::text_changed;
+use crate::files::{check_kind, go_words, text_changed};
 use crate::start_error::StartError;
 use keelson_auth::node::NodeAuthorizer;
 use keelson_auth::webhook::{
@@ -69,11 +69,7 @@ impl Authorization {
 
     /// Reads a file of `--authorization-config`. The server reloads it when it changes.
     pub fn file(path: &Path) -> Result<Authorization, String> {
-        let failed = |error| {
-            let path = path.display();
-            format!("failed to load AuthorizationConfiguration from file: open {path}: {error}")
-        };
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = std::fs::read_to_string(path).map_err(|error| go_words(path, &error))?;
         let config = parse(&text)?;
         Ok(Authorization { config, file: Some((path.to_owned(), text)), abac: None })
     }
@@ -168,6 +164,12 @@ pub(crate) fn kubeconfig(path: &Path) -> Result<Server, String> {
 
 fn parse(text: &str) -> Result<AuthorizationConfiguration, String> {
     let parsed = yaml(text)
+        .map_err(|why| format!("failed to load AuthorizationConfiguration from file: {why}"))?;
+    if parsed.is_null() {
+        return Err("authorizers: Required value: at least one authorization mode must be defined"
+            .to_owned());
+    }
+    check_kind(&parsed, "AuthorizationConfiguration")
         .map_err(|why| format!("failed to load AuthorizationConfiguration from file: {why}"))?;
     AuthorizationConfiguration::read(&parsed)
 }

@@ -53,9 +53,9 @@ pub fn read_egress_selector(path: &Path) -> Result<EgressSelector, String> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         format!(
             "failed to read egress selector config: unable to read egress selector configuration \
-             from {} [open {shown}: {}]",
+             from {} [{}]",
             quote(&shown),
-            go_words(&error)
+            go_words(path, &error)
         )
     })?;
     parse(&text)
@@ -318,7 +318,7 @@ fn peer(tcp: &Value) -> Result<Peer, String> {
     let tls = tcp.get("tlsConfig").cloned().unwrap_or(Value::Null);
     let read = |name: &str| {
         let path = text(&tls, name).to_owned();
-        std::fs::read(&path).map_err(|error| format!("open {path}: {}", go_words(&error)))
+        std::fs::read(&path).map_err(|error| go_words(Path::new(&path), &error))
     };
     let certificate = text(&tls, "clientCert");
     let key = text(&tls, "clientKey");

@@ -48,8 +48,8 @@ impl EncryptionFile {
         let text = std::fs::read_to_string(path).map_err(|error| {
             format!(
                 "error while parsing file: error while loading file: error reading encryption \
-                 provider configuration file {name:?}: open {name}: {}",
-                crate::files::go_words(&error)
+                 provider configuration file {name:?}: {}",
+                crate::files::go_words(path, &error)
             )
         })?;
         let config = Config::parse(&text, &name, features).map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! The limit of open files (RLIMIT_NOFILE), and the detection of changed files.
 
+use keelson_meta::Value;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,10 +24,29 @@ pub fn raise_open_files() -> u64 {
     open_files_max()
 }
 
-/// Returns the words of Go for an error: without its number, in lower case.
-pub(crate) fn go_words(error: &std::io::Error) -> String {
+/// Returns the words of Go for an error when a file is read.
+pub(crate) fn go_words(path: &Path, error: &std::io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+    let why = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+    // Go opens a folder, and finds out when it reads.
+    let does = match error.kind() {
+        std::io::ErrorKind::IsADirectory => "read",
+        _ => "open",
+    };
+    format!("{does} {}: {why}", path.display())
+}
+
+/// Checks that a configuration of `apiserver.config.k8s.io` is of a kind, in the words of Go.
+pub(crate) fn check_kind(file: &Value, kind: &str) -> Result<(), String> {
+    let [found, version] =
+        ["kind", "apiVersion"].map(|name| file.str_at(&[name]).unwrap_or_default());
+    if found.is_empty() || found == kind {
+        return Ok(());
+    }
+    Err(format!(
+        "no kind {found:?} is registered for version {version:?} in scheme \
+         \"pkg/runtime/scheme.go:111\""
+    ))
 }
 
 /// For each file the modification time in seconds and nanoseconds, the size and the inode number;

@@ -3,12 +3,14 @@
 
 mod cli;
 pub mod configure;
+mod go_files;
 pub mod go_values;
 mod groups;
 pub mod help;
 mod manifests;
 pub mod pflag;
 mod setup;
+mod step;
 pub mod table;
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,8 @@ impl FrontProxyOptions {
     }
 
     /// Validates the header flags as kube-apiserver does.
-    pub fn check(headers: &FrontProxy) -> Result<(), String> {
+    pub fn check(headers: &FrontProxy) -> Result<(), Vec<String>> {
+        let mut errors = vec![];
         let lists = [
             ("requestheader-username-headers", &headers.username_headers),
             ("requestheader-uid-headers", &headers.uid_headers),
@@ -34,14 +35,14 @@ impl FrontProxyOptions {
         ];
         for (flag, values) in lists {
             if values.iter().any(|value| value.trim().is_empty()) {
-                return Err(format!("empty value in \"{flag}\""));
+                errors.push(format!("empty value in \"{flag}\""));
             }
         }
         let has = |headers: &[String], name: &str| {
             headers.is_empty() || headers.iter().any(|header| header.eq_ignore_ascii_case(name))
         };
         if !has(&headers.uid_headers, UID_HEADER) {
-            return Err(format!(
+            errors.push(format!(
                 "--requestheader-uid-headers is set without specifying the standard {UID_HEADER} \
                  header - API aggregation will not work"
             ));
@@ -52,7 +53,7 @@ impl FrontProxyOptions {
                  {USERNAME_HEADER} header - API aggregation will not work"
             );
         }
-        Ok(())
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 }
 
@@ -65,10 +66,14 @@ mod tests {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let empty = FrontProxy { username_headers: list(&["A", " "]), ..FrontProxy::default() };
         let result = FrontProxyOptions::check(&empty);
-        assert_eq!(result, Err("empty value in \"requestheader-username-headers\"".to_owned()));
+        assert_eq!(
+            result,
+            Err(vec!["empty value in \"requestheader-username-headers\"".to_owned()])
+        );
         let uid = FrontProxy { uid_headers: list(&["X-Uid"]), ..FrontProxy::default() };
         let error = FrontProxyOptions::check(&uid).unwrap_err();
-        assert!(error.contains("without specifying the standard X-Remote-Uid header"), "{error}");
+        let words = "without specifying the standard X-Remote-Uid header";
+        assert!(error.len() == 1 && error[0].contains(words), "{error:?}");
         let good = FrontProxy { uid_headers: list(&["x-remote-uid"]), ..FrontProxy::default() };
         assert_eq!(FrontProxyOptions::check(&good), Ok(()));
     }

@@ -51,10 +51,8 @@ impl TracingOptions {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
             let quoted = quote(&shown);
-            let why = go_words(&error);
-            failed(format!(
-                "unable to read tracing configuration from {quoted}: open {shown}: {why}"
-            ))
+            let why = go_words(path, &error);
+            failed(format!("unable to read tracing configuration from {quoted}: {why}"))
         })?;
         TracingOptions::parse(&text)
     }

@@ -70,7 +70,10 @@ fn check_kind(file: &Value) -> Result<(), PolicyError> {
         (version, kind) => {
             let kind = quote(kind);
             let version = quote(version);
-            let why = format!("no kind {kind} is registered for version {version}");
+            let why = format!(
+                "no kind {kind} is registered for version {version} in scheme \
+                 \"pkg/runtime/scheme.go:111\""
+            );
             Err(PolicyError::Decode(why))
         }
     }

@@ -76,7 +76,8 @@ fn files_that_are_no_policy_are_refused() {
     );
     check(
         "apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]\n",
-        "failed decoding: no kind \"Policy\" is registered for version \"audit.k8s.io/v1beta1\"",
+        "failed decoding: no kind \"Policy\" is registered for version \"audit.k8s.io/v1beta1\" \
+         in scheme \"pkg/runtime/scheme.go:111\"",
     );
     assert!(Policy::parse("a: [\n").is_err());
 }

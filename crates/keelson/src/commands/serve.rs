@@ -41,11 +41,19 @@ pub fn run(face: Face, arguments: Vec<String>, began: Instant) -> ExitCode {
                 }
                 (Face::KubeApiserver, Failed::Usage(why)) => writeln!(err, "Error: {why}"),
                 (Face::KubeApiserver, Failed::Run(why)) => {
-                    writeln!(err, "\"command failed\" err={}", quote(&why))
+                    writeln!(err, "\"command failed\" err={}", logged(&why))
                 }
             };
             ExitCode::from(1)
         }
+    }
+}
+
+/// Returns a value in a line of the log: several lines are indented below it.
+fn logged(text: &str) -> String {
+    match text.contains('\n') {
+        true => format!("<\n\t{}\n >", text.replace('\n', "\n\t")),
+        false => quote(text),
     }
 }
 
@@ -109,7 +117,7 @@ fn serve(face: Face, values: &Values, began: Instant) -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     start_logs(values);
     let Configured { mut builder, notes } =
-        configure::configure(face, values).map_err(|errors| {
+        configure::configure_from_files(face, values).map_err(|errors| {
             anyhow!(match &errors[..] {
                 [one] => one.clone(),
                 all => format!("[{}]", all.join(", ")),

@@ -27,22 +27,45 @@ pub fn read(face: Face, arguments: Vec<String>) -> Result<Values, FlagError> {
     Values::read(face, &groups::of(face), arguments)
 }
 
-/// Returns the configuration that the values describe, or all that is wrong with them.
+/// Returns the configuration that the values describe, or what is wrong with them or with the files
+/// that they name.
+pub fn configure_from_files(face: Face, values: &Values) -> Result<Configured, Vec<String>> {
+    let check = match face {
+        Face::Serve => |_: &mut Setup<'_>| {},
+        Face::KubeApiserver => groups::check_files,
+    };
+    configured(face, values, check)
+}
+
+/// Returns the configuration that the values describe, or what is wrong with them. Only files whose
+/// content it needs are read.
+#[cfg(test)]
 pub fn configure(face: Face, values: &Values) -> Result<Configured, Vec<String>> {
+    configured(face, values, |_| {})
+}
+
+fn configured(
+    face: Face,
+    values: &Values,
+    check_files: impl FnOnce(&mut Setup<'_>),
+) -> Result<Configured, Vec<String>> {
     let mut builder = keelson::Keelson::builder();
     if face == Face::KubeApiserver {
         builder = builder.without_manager();
     }
     builder.flags = values.shown();
-    let first_error = None;
     let errors = vec![];
     let notes = vec![];
-    let mut setup = Setup { face, values, builder: &mut builder, first_error, errors, notes };
+    let mut setup = Setup { face, values, builder: &mut builder, errors, notes };
     groups::apply(&mut setup);
+    // Files are checked in the words of kube-apiserver before they are read.
+    let applied = std::mem::take(&mut setup.errors);
+    check_files(&mut setup);
+    setup.errors.extend(applied);
     for flag in groups::of(face).iter().flat_map(|group| group.flags) {
         match flag.effect {
             Effect::Refused(what) if values.is_changed(flag) => {
-                setup.errors.push(format!("--{}: {what} is not there yet", flag.name));
+                setup.fail(format!("--{}: {what} is not there yet", flag.name));
             }
             Effect::Accepted(why) if values.is_given(flag.name) => {
                 setup.notes.push(format!("--{} has no effect: {why}", flag.name));
@@ -50,10 +73,8 @@ pub fn configure(face: Face, values: &Values) -> Result<Configured, Vec<String>>
             _ => {}
         }
     }
-    let Setup { first_error, mut errors, notes, .. } = setup;
-    if let Some(first) = first_error {
-        errors = vec![first];
-    }
+    let Setup { errors, notes, .. } = setup;
+    let errors = Setup::reported(errors);
     match errors.is_empty() {
         true => Ok(Configured { builder, notes }),
         false => Err(errors),

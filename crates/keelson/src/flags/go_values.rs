@@ -1,9 +1,28 @@
 //! Values of flags as Go's packages strconv, net and encoding/csv read them, with their messages.
 
 use keelson_meta::Quantity;
+use keelson_meta::go_url::Url;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
 use std::net::IpAddr;
+
+/// Checks a URL, which may be relative, as `url.Parse` does.
+pub fn reference(text: &str) -> Result<(), String> {
+    let why = match Url::parse(text) {
+        Ok(_) => return Ok(()),
+        Err(why) => why,
+    };
+    // Only requests need a scheme.
+    if why.ends_with(": empty url") {
+        return Ok(());
+    }
+    let Some(rest) = why.strip_suffix("invalid URI for request") else { return Err(why) };
+    let path = text.split(['?', '#', '/']).next().unwrap_or_default();
+    match path.contains(':') {
+        true => Err(format!("{rest}first path segment in URL cannot contain colon")),
+        false => Ok(()),
+    }
+}
 
 /// Parses what `strconv.ParseBool` accepts.
 pub fn boolean(text: &str) -> Result<bool, String> {
@@ -302,6 +321,10 @@ mod tests {
         let why = "\"a\" does not have the pattern=N format";
         assert_eq!(patterns("a"), Err(why.to_owned()));
         assert!(patterns("a=1,b=2,").is_ok());
+        assert_eq!(reference(""), Ok(()));
+        assert_eq!(reference("a/b:c"), Ok(()));
+        assert_eq!(reference("https://a"), Ok(()));
+        assert_eq!(reference(":"), Err("parse \":\": missing protocol scheme".to_owned()));
         let why = "strconv.Atoi: parsing \"x\": invalid syntax";
         assert_eq!(ports("x-1"), Err(why.to_owned()));
         assert_eq!(ports("5-3"), Err("end port cannot be less than start port: 5-3".to_owned()));

@@ -49,6 +49,16 @@ pub fn of(face: Face) -> Vec<&'static Group> {
     own.iter().copied().chain(UPSTREAM).collect()
 }
 
+/// Checks the files that kube-apiserver reads before it serves, and the address that it listens on.
+pub fn check_files(setup: &mut Setup<'_>) {
+    etcd::check_files(setup);
+    secure_serving::check_files(setup);
+    authentication::check_files(setup);
+    authorization::check_files(setup);
+    auditing::check_files(setup);
+    misc::check_files(setup);
+}
+
 /// Checks all flags, in the order of kube-apiserver's checks, and applies them.
 pub fn apply(setup: &mut Setup<'_>) {
     global::apply(setup);

@@ -295,8 +295,9 @@ fn front_proxy_authorities(
     let is_shared = x509::certificates(pem).iter().any(|ca| client_cas.contains(ca));
     if is_shared && headers.allowed_names.is_empty() {
         return Err(StartError::new(format!(
-            "{FRONT_PROXY_CA}: an authority of user certificates (--client-ca-file) is in it; \
-             --requestheader-allowed-names must say which of its certificates are front proxies"
+            "{FRONT_PROXY_CA} and --client-ca-file contain overlapping certificates; \
+             --requestheader-allowed-names must be specified to ensure regular client certificates \
+             cannot set authenticating proxy headers for arbitrary users"
         )));
     }
     Ok(Some((roots, headers.allowed_names.clone())))

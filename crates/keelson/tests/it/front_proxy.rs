@@ -188,7 +188,7 @@ fn a_client_ca_authenticates_proxies_only_with_allowed_names() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let refused =
         runtime.block_on(start(other.path(), &[]).start()).err().expect("a refusal").to_string();
-    assert!(refused.contains("--requestheader-allowed-names must say"), "{refused}");
+    assert!(refused.contains("--requestheader-allowed-names must be specified"), "{refused}");
     let server = Server::start(start(data.path(), &["front"]));
     let who =
         |name: &str| who(&mut connect(&server, client(&both, name, HOUR)), "X-Remote-User: u\r\n");

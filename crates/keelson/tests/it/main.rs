@@ -16,6 +16,7 @@ mod backup;
 mod bit_rot;
 mod certificates;
 mod clients;
+mod command_lines;
 mod component_pages;
 mod conformance;
 mod connection_limit;

@@ -1,6 +1,8 @@
 //! Auditing flags.
 
+use crate::flags::go_files;
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Flag, Group, Kind};
 use anyhow::{Result, anyhow};
 use keelson::{
@@ -8,6 +10,7 @@ use keelson::{
     AuditPolicyFile, AuditTruncation, AuditWebhookOptions,
 };
 use keelson_meta::GroupVersion;
+use std::path::Path;
 
 /// The version of events.
 const VERSION: &str = "audit.k8s.io/v1";
@@ -268,27 +271,49 @@ pub fn apply(setup: &mut Setup<'_>) {
         return;
     }
     let policy = AuditPolicyFile::read(&path).map_err(|why| anyhow!(why));
-    let Some(policy) = setup.take(policy) else { return };
+    let Some(policy) = setup.take_at(Step::AuditPolicy, policy) else { return };
     if log.is_some() || webhook.is_some() {
         setup.builder.recording.audit = Some(AuditOptions { policy, log, webhook });
     }
+}
+
+/// Checks the files of the backends, in the words of kube-apiserver.
+pub fn check_files(setup: &mut Setup<'_>) {
+    check_log_path(setup);
+    let values = setup.values;
+    let version = values.text(WEBHOOK.version);
+    if !version.is_empty() && GroupVersion::parse(version).is_none() {
+        setup.fail_at(Step::AuditWebhook, format!("unexpected GroupVersion string: {version}"));
+    }
+    let kubeconfig = values.some_text("audit-webhook-config-file");
+    if values.some_text("audit-policy-file").is_some()
+        && let Some(Err(why)) = kubeconfig.map(go_files::kubeconfig)
+    {
+        setup.fail_at(Step::AuditWebhook, format!("initializing audit webhook: {why}"));
+    }
+}
+
+/// Checks that the log can be a file, in the words of kube-apiserver.
+fn check_log_path(setup: &mut Setup<'_>) {
+    let Some(path) = setup.values.some_text("audit-log-path") else { return };
+    if path == "-" {
+        return;
+    }
+    let above = Path::new(path).ancestors().skip(1).find(|folder| folder.exists());
+    let why = if Path::new(path).is_dir() {
+        format!("open {path}: is a directory")
+    } else if let Some(file) = above.filter(|folder| !folder.is_dir()) {
+        format!("mkdir {}: not a directory", file.display())
+    } else {
+        return;
+    };
+    setup.fail_at(Step::AuditLog, format!("ensureLogFile: {why}"));
 }
 
 fn log(setup: &mut Setup<'_>) -> Option<AuditLogOptions> {
     let values = setup.values;
     let path = values.path("audit-log-path");
     let backend = backend(setup, &LOG, path.is_some());
-    let mut number = |name: &'static str| {
-        let number = values.int(name);
-        if number < 0 && path.is_some() {
-            setup.fail(format!("--{name} {number} can't be a negative number"));
-        }
-        u64::try_from(number).unwrap_or_default()
-    };
-    let days_max = number("audit-log-maxage");
-    let backups_max = number("audit-log-maxbackup");
-    let rotate_bytes = number("audit-log-maxsize").saturating_mul(MEGABYTE);
-    let compresses = values.bool("audit-log-compress");
     let format = match values.text("audit-log-format") {
         "json" => AuditFormat::Json,
         "legacy" => AuditFormat::Legacy,
@@ -301,6 +326,17 @@ fn log(setup: &mut Setup<'_>) -> Option<AuditLogOptions> {
             AuditFormat::Json
         }
     };
+    let mut number = |name: &'static str| {
+        let number = values.int(name);
+        if number < 0 && path.is_some() {
+            setup.fail(format!("--{name} {number} can't be a negative number"));
+        }
+        u64::try_from(number).unwrap_or_default()
+    };
+    let days_max = number("audit-log-maxage");
+    let backups_max = number("audit-log-maxbackup");
+    let rotate_bytes = number("audit-log-maxsize").saturating_mul(MEGABYTE);
+    let compresses = values.bool("audit-log-compress");
     let (mode, truncation) = backend?;
     let backups_max = usize::try_from(backups_max).unwrap_or(usize::MAX);
     let file = AuditLogFileOptions {

@@ -3,7 +3,10 @@
 mod oidc;
 mod request_header;
 
+use crate::flags::go_files;
+use crate::flags::go_values;
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use anyhow::{Context, Result, anyhow};
 use keelson::{ServiceAccountTokenOptions, TokenWebhookOptions};
@@ -194,8 +197,11 @@ pub const GROUP: Group = Group {
 /// Checks the flags and applies them. `allows_all` says whether every request is authorized.
 pub fn apply(setup: &mut Setup<'_>, allows_all: bool) {
     let values = setup.values;
-    let issuers = oidc::options(values);
-    let issuers = setup.take(issuers);
+    let issuers = oidc::check(values).map_err(anyhow::Error::msg);
+    let issuers = setup.take(issuers).and_then(|()| {
+        let issuers = oidc::options(values);
+        setup.take_at(Step::Issuers, issuers)
+    });
     check_service_accounts(setup);
     if let Some((jwt, anonymous)) = issuers {
         if anonymous.is_some() && values.is_given("anonymous-auth") {
@@ -214,23 +220,81 @@ pub fn apply(setup: &mut Setup<'_>, allows_all: bool) {
              would be allowed everything"
                 .to_owned(),
         );
-        setup.builder.authentication.anonymous.enabled = false;
+        setup.builder.authentication.anonymous = AnonymousConfig { enabled: false, paths: vec![] };
     }
     setup.builder.authentication.bootstrap_token_auth = values.bool("enable-bootstrap-token-auth");
     setup.builder.authentication.client_ca_file = values.path("client-ca-file");
-    let front_proxy = request_header::options(values);
-    if let Some(front_proxy) = setup.take(front_proxy) {
-        setup.builder.authentication.front_proxy = front_proxy;
+    match request_header::check(values) {
+        Ok(headers) => {
+            let front_proxy = request_header::options(values, headers);
+            if let Some(front_proxy) = setup.take_at(Step::FrontProxy, front_proxy) {
+                setup.builder.authentication.front_proxy = front_proxy;
+            }
+        }
+        Err(errors) => errors.into_iter().for_each(|why| setup.fail(why)),
     }
     let tokens = tokens(setup);
-    if let Some(tokens) = setup.take(tokens) {
+    if let Some(tokens) = setup.take_at(Step::StaticTokens, tokens) {
         setup.builder.authentication.tokens = tokens;
     }
     let webhook = token_webhook(setup);
-    if let Some(webhook) = setup.take(webhook) {
+    if let Some(webhook) = setup.take_at(Step::TokenWebhook, webhook) {
         setup.builder.authentication.token_webhook = webhook;
     }
     service_account_tokens(setup);
+}
+
+/// Checks files that are read later, in the words of kube-apiserver.
+pub fn check_files(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    let mut check = |step, checked: Result<(), String>| {
+        if let Err(why) = checked {
+            setup.fail_at(step, why);
+        }
+    };
+    if let Some(path) = values.some_text("client-ca-file") {
+        check(Step::ClientCa, go_files::ca_bundle("client-ca-bundle", path));
+    }
+    if let Some(path) = values.some_text("requestheader-client-ca-file") {
+        check(Step::FrontProxy, go_files::ca_bundle("request-header", path));
+    }
+    for path in values.list("service-account-key-file") {
+        check(Step::TokenKeys, check_key(path));
+    }
+    if let Some(path) = values.some_text("token-auth-file") {
+        check(Step::StaticTokens, check_tokens(path));
+    }
+    if let Some(path) = values.some_text("authentication-token-webhook-config-file") {
+        check(Step::TokenWebhook, go_files::kubeconfig(path));
+    }
+}
+
+/// Checks that a file has a key that verifies tokens.
+fn check_key(path: &str) -> Result<(), String> {
+    let pem = go_files::read(path)?;
+    let is_key = |name: &String| name == "CERTIFICATE" || name.ends_with(" KEY");
+    if go_files::blocks(&pem).iter().any(is_key) {
+        return Ok(());
+    }
+    Err(format!(
+        "error reading public key file {path}: data does not contain any valid RSA or ECDSA public \
+         keys"
+    ))
+}
+
+/// Checks the number of columns in a file of static tokens.
+fn check_tokens(path: &str) -> Result<(), String> {
+    let text = go_files::read(path)?;
+    let text = String::from_utf8_lossy(&text);
+    // Quotes are left to the parser.
+    let short = text.lines().filter(|line| !line.contains('"') && !line.is_empty());
+    match short.map(|line| line.split(',').count()).find(|columns| *columns < 3) {
+        None => Ok(()),
+        Some(columns) => Err(format!(
+            "token file '{path}' must have at least 3 columns (token, user name, user uid), found \
+             {columns}"
+        )),
+    }
 }
 
 fn tokens(setup: &Setup<'_>) -> Result<TokenFile> {
@@ -264,6 +328,12 @@ fn check_service_accounts(setup: &mut Setup<'_>) {
     for issuer in issuers {
         if issuer.is_empty() {
             setup.fail("service-account-issuer should not be an empty string");
+        } else if let Some(why) =
+            go_values::reference(issuer).err().filter(|_| issuer.contains(':'))
+        {
+            setup.fail(format!(
+                "service-account-issuer {issuer:?} contained a ':' but was not a valid URL: {why}"
+            ));
         } else if !seen.insert(issuer) {
             setup.fail(format!("service-account-issuer {issuer:?} is already specified"));
         }
@@ -282,7 +352,9 @@ fn check_service_accounts(setup: &mut Setup<'_>) {
         }
     }
     let uri = values.some_text("service-account-jwks-uri");
-    if let Some(uri) = uri.filter(|uri| !uri.starts_with("https://")) {
+    if let Some(why) = uri.and_then(|uri| go_values::reference(uri).err()) {
+        setup.fail(format!("service-account-jwks-uri must be a valid URL: {why}"));
+    } else if let Some(uri) = uri.filter(|uri| !uri.starts_with("https://")) {
         setup.fail(format!("service-account-jwks-uri requires https scheme, parsed as: {uri}"));
     }
 }
@@ -315,11 +387,19 @@ fn service_account_tokens(setup: &mut Setup<'_>) {
     let key_files: Vec<PathBuf> =
         values.list("service-account-key-file").iter().map(PathBuf::from).collect();
     if max.0 != 0 && !(TOKEN_EXPIRATION_MIN..=TOKEN_EXPIRATION_MAX).contains(&max_duration) {
-        setup.fail_first(
+        setup.fail_at(
+            Step::TokenLifetimes,
             "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds",
         );
     }
     if signing_endpoint.is_some() && (signing_key_file.is_some() || !key_files.is_empty()) {
+        if signing_key_file.is_some() {
+            setup.fail_at(
+                Step::TokenLifetimes,
+                "service-account-signing-key-file and service-account-signing-endpoint are mutually \
+                 exclusive and cannot be set at the same time",
+            );
+        }
         setup.fail(
             "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with \
              `--service-account-signing-endpoint` (They are mutually exclusive)",

@@ -1,17 +1,23 @@
 //! Authorization flags.
 
+use crate::flags::go_files;
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use anyhow::{Context, Result, anyhow, bail};
 use keelson::Authorization;
 use keelson_auth::Abac;
 use keelson_auth::webhook::{FailurePolicy, ReviewVersion, WebhookOptions};
+use keelson_schema::yaml;
 use std::time::Duration;
 
 /// Timeout of a call to the webhook of `--authorization-webhook-config-file`.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 const WEBHOOK: &str = "Webhook";
 const ALLOW_ALL: &str = "AlwaysAllow";
+/// Versions of policies of the ABAC mode.
+const POLICY_VERSIONS: [&str; 2] =
+    ["abac.authorization.kubernetes.io/v0", "abac.authorization.kubernetes.io/v1beta1"];
 
 /// The group.
 pub const GROUP: Group = Group {
@@ -68,11 +74,59 @@ pub const GROUP: Group = Group {
 /// Checks the flags and applies them. Returns whether a mode allows every request.
 pub fn apply(setup: &mut Setup<'_>) -> bool {
     let modes = modes(setup);
-    let authorization = authorization(setup, &modes);
+    let policies = policies(setup, &modes);
+    let policies = setup.take_at(Step::Authorization, policies).flatten();
+    let authorization = authorization(setup, &modes, policies);
     if let Some(authorization) = setup.take(authorization) {
         setup.builder.authorization = authorization;
     }
     modes.iter().any(|mode| mode == ALLOW_ALL)
+}
+
+/// Checks files that modes need, in the words of kube-apiserver.
+pub fn check_files(setup: &mut Setup<'_>) {
+    let modes = modes(setup);
+    let path = |flag, mode: &str| {
+        let path = setup.values.some_text(flag)?;
+        modes.iter().any(|given| given == mode).then_some(path)
+    };
+    let policies = path("authorization-policy-file", "ABAC").map(check_policies);
+    let webhook = path("authorization-webhook-config-file", WEBHOOK);
+    let webhook = webhook.map(go_files::kubeconfig);
+    for checked in [policies, webhook].into_iter().flatten() {
+        if let Err(why) = checked {
+            setup.fail_at(Step::Authorization, format!("invalid authorization config: {why}"));
+        }
+    }
+}
+
+/// Checks a file of policies of the ABAC mode.
+fn check_policies(path: &str) -> Result<(), String> {
+    let file = std::fs::File::open(path).map_err(|error| go_files::error(path, &error))?;
+    let text = std::io::read_to_string(file).map_err(|error| {
+        format!("error reading policy file {path}: {}", go_files::error(path, &error))
+    })?;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let failed = |why: String| {
+            format!("error reading policy file {path}, line {}: {line}: {why}", number + 1)
+        };
+        let policy = yaml::parse(line).map_err(|error| failed(error.to_string()))?.value;
+        let version = policy.str_at(&["apiVersion"]).unwrap_or_default();
+        let kind = policy.str_at(&["kind"]).unwrap_or_default();
+        let is_known = kind == "Policy" && POLICY_VERSIONS.contains(&version);
+        // A policy without a version is one of an older form.
+        if !version.is_empty() && !is_known {
+            return Err(failed(format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \
+                 \"pkg/runtime/scheme.go:111\""
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the modes; empty with `--authorization-config`.
@@ -88,7 +142,22 @@ fn modes(setup: &Setup<'_>) -> Vec<String> {
     }
 }
 
-fn authorization(setup: &Setup<'_>, modes: &[String]) -> Result<Authorization> {
+/// Reads the policies of the ABAC mode.
+fn policies(setup: &Setup<'_>, modes: &[String]) -> Result<Option<Abac>> {
+    let path = setup.values.path("authorization-policy-file");
+    let Some(path) = path.filter(|_| modes.iter().any(|mode| mode == "ABAC")) else {
+        return Ok(None);
+    };
+    let context = || format!("--authorization-policy-file: {}", path.display());
+    let text = std::fs::read_to_string(&path).with_context(context)?;
+    Abac::parse(&text).map(Some).with_context(context)
+}
+
+fn authorization(
+    setup: &Setup<'_>,
+    modes: &[String],
+    policies: Option<Abac>,
+) -> Result<Authorization> {
     let values = setup.values;
     let mut authorization = match values.path("authorization-config") {
         Some(_) if has_other_flags(setup) => bail!(
@@ -101,12 +170,13 @@ fn authorization(setup: &Setup<'_>, modes: &[String]) -> Result<Authorization> {
     };
     authorization = match (values.path("authorization-policy-file"), authorization.has("ABAC")) {
         (None, false) => authorization,
-        (Some(path), true) => {
-            let context = || format!("--authorization-policy-file: {}", path.display());
-            let text = std::fs::read_to_string(&path).with_context(context)?;
-            authorization.with_abac(Abac::parse(&text).with_context(context)?)
-        }
+        (Some(_), true) => match policies {
+            Some(policies) => authorization.with_abac(policies),
+            None => authorization,
+        },
         (None, true) => bail!("authorization-mode ABAC's authorization policy file not passed"),
+        // As upstream, it is not looked at beside a file of authorizers.
+        (Some(_), false) if values.some_text("authorization-config").is_some() => authorization,
         (Some(_), false) => bail!("cannot specify --authorization-policy-file without mode ABAC"),
     };
     let webhook = webhook(setup);

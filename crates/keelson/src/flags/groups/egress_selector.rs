@@ -1,6 +1,7 @@
 //! Egress selector flags.
 
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Flag, Group, Kind};
 use anyhow::anyhow;
 use keelson::read_egress_selector;
@@ -22,12 +23,8 @@ pub const GROUP: Group = Group {
 /// Checks the flag and applies it.
 pub fn apply(setup: &mut Setup<'_>) {
     let Some(path) = setup.values.path(FILE) else { return };
-    if !path.exists() {
-        setup.fail(format!("{FILE} {} does not exist", path.display()));
-        return;
-    }
     let selector = read_egress_selector(&path).map_err(|why| anyhow!(why));
-    if let Some(selector) = setup.take(selector) {
+    if let Some(selector) = setup.take_at(Step::Egress, selector) {
         setup.builder.far_side.egress_selector = selector;
     }
 }

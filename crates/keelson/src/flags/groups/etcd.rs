@@ -1,6 +1,9 @@
 //! Etcd flags: where the data is, and what concerns all stored objects.
 
+use crate::flags::go_files;
+use crate::flags::pflag::Values;
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use anyhow::anyhow;
 use keelson::{EncryptionFile, Etcd, EtcdOverride, OTHER_STORES_MAX};
@@ -157,7 +160,7 @@ pub fn apply(setup: &mut Setup<'_>) {
         );
     }
     if values.bool("encryption-provider-config-automatic-reload")
-        && !values.is_given("encryption-provider-config")
+        && values.some_text("encryption-provider-config").is_none()
     {
         setup.fail(
             "--encryption-provider-config-automatic-reload must be set with \
@@ -166,9 +169,14 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     if let Some(path) = values.path("encryption-provider-config") {
         let reloads = values.bool("encryption-provider-config-automatic-reload");
-        let file = EncryptionFile::read(&path, reloads, setup.builder.apis.features)
-            .map_err(|why| anyhow!("--encryption-provider-config: {why}"));
-        setup.builder.storage.encryption = setup.take(file);
+        let file =
+            EncryptionFile::read(&path, reloads, setup.builder.apis.features).map_err(|why| {
+                match setup.face {
+                    Face::KubeApiserver => anyhow!(why),
+                    Face::Serve => anyhow!("--encryption-provider-config: {why}"),
+                }
+            });
+        setup.builder.storage.encryption = setup.take_at(Step::Encryption, file);
     }
     setup.builder.apis.garbage_collection = values.bool("enable-garbage-collector");
     match values.text("storage-media-type").parse() {
@@ -179,16 +187,11 @@ pub fn apply(setup: &mut Setup<'_>) {
             values.text("storage-media-type")
         )),
     }
-    for size in values.list("watch-cache-sizes") {
-        let number = size.split_once('#').and_then(|(_, number)| number.parse::<i64>().ok());
-        if number.is_none() {
-            setup.fail_first(format!("invalid value of watch cache size: {size}"));
-        }
-    }
+    check_cache_sizes(setup);
     let overrides = overrides(setup);
     let certificate = values.path("etcd-certfile");
     let key = values.path("etcd-keyfile");
-    if certificate.is_some() != key.is_some() {
+    if setup.face == Face::Serve && certificate.is_some() != key.is_some() {
         setup.fail("--etcd-certfile and --etcd-keyfile must be given together");
     }
     let compaction_interval = setup.duration("etcd-compaction-interval");
@@ -204,8 +207,54 @@ pub fn apply(setup: &mut Setup<'_>) {
         overrides,
         start_timeout: values.duration("storage-initialization-timeout"),
         lease_reuse: std::time::Duration::from_secs(reuse),
-        ..Etcd::new(servers.to_vec())
+        ..Etcd::new(servers.iter().map(|server| with_scheme(setup.face, server)).collect())
     });
+}
+
+fn check_cache_sizes(setup: &mut Setup<'_>) {
+    for size in setup.values.list("watch-cache-sizes") {
+        let parts: Vec<&str> = size.split('#').collect();
+        let why = match parts[..] {
+            [_, number] => match number.parse::<i64>() {
+                Ok(number) if number < 0 => "watch cache size cannot be negative",
+                Ok(_) => continue,
+                Err(_) => "invalid size of watch cache size",
+            },
+            _ => "invalid value of watch cache size",
+        };
+        setup.fail_at(Step::WatchCaches, format!("{why}: {size}"));
+    }
+}
+
+/// Returns the URL of a server: kube-apiserver also takes an address without a scheme.
+fn with_scheme(face: Face, server: &str) -> String {
+    match face {
+        Face::KubeApiserver if !server.contains("://") => format!("http://{server}"),
+        _ => server.to_owned(),
+    }
+}
+
+/// Checks the files of the connection, in the words of kube-apiserver.
+pub fn check_files(setup: &mut Setup<'_>) {
+    if let Err(why) = check_connection(setup.values) {
+        setup.fail_at(Step::Etcd, format!("error creating storage factory: {why}"));
+    }
+}
+
+fn check_connection(values: &Values) -> Result<(), String> {
+    let [certificate, key] = ["etcd-certfile", "etcd-keyfile"].map(|name| values.text(name));
+    if certificate.is_empty() != key.is_empty() {
+        return Err(format!(
+            "KeyFile and CertFile must both be present[key: {key}, cert: {certificate}]"
+        ));
+    }
+    if !certificate.is_empty() {
+        go_files::key_pair(&go_files::read(certificate)?, &go_files::read(key)?)?;
+    }
+    match values.some_text("etcd-cafile") {
+        Some(path) => go_files::read(path).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// Returns the clusters of single resources.

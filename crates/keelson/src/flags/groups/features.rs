@@ -1,6 +1,7 @@
 //! Features flags: profiling, priority and fairness.
 
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Flag, Group, Kind};
 
 const NO_PROFILER: &str = "the profiles under /debug/pprof are those of the Go runtime";
@@ -51,10 +52,13 @@ pub fn apply(setup: &mut Setup<'_>) {
     let writes = values.int("max-mutating-requests-inflight");
     // kube-apiserver refuses this where it sets up the queues, after the checks of the flags.
     if reads.saturating_add(writes) <= 0 && reads >= 0 && writes >= 0 {
-        setup.fail(format!(
-            "invalid configuration: MaxRequestsInFlight={reads} and \
+        setup.fail_at(
+            Step::Fairness,
+            format!(
+                "invalid configuration: MaxRequestsInFlight={reads} and \
              MaxMutatingRequestsInFlight={writes}; they must add up to something positive"
-        ));
+            ),
+        );
     }
     let config = values.pairs("runtime-config");
     let first = ["flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"]

@@ -1,6 +1,8 @@
 //! Generic flags: addresses, timeouts, limits of requests, the shutdown.
 
+use crate::flags::go_values;
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use keelson::CrossOrigins;
 use std::time::Duration;
@@ -166,8 +168,8 @@ pub fn apply(setup: &mut Setup<'_>) {
     builder.serving.limits.request_timeout = values.duration("request-timeout");
     let seconds = u64::try_from(values.int("min-request-timeout")).unwrap_or(0);
     builder.serving.limits.watch_life_min = Duration::from_secs(seconds);
-    feature_gates(setup);
     check_versions(setup);
+    feature_gates(setup);
     browsers(setup);
 }
 
@@ -186,7 +188,8 @@ fn check_not_negative(setup: &mut Setup<'_>) {
         ),
         (is_negative("request-timeout"), "--request-timeout can not be negative value"),
         (
-            !(0.0..=GOAWAY_CHANCE_MAX).contains(&values.float("goaway-chance")),
+            values.float("goaway-chance") < 0.0
+                || values.float("goaway-chance") > GOAWAY_CHANCE_MAX,
             "--goaway-chance can not be less than 0 or greater than 0.02",
         ),
         (values.int("min-request-timeout") < 0, "--min-request-timeout can not be negative value"),
@@ -211,35 +214,59 @@ fn check_not_negative(setup: &mut Setup<'_>) {
 }
 
 fn feature_gates(setup: &mut Setup<'_>) {
-    let gates = setup.values.list("feature-gates");
+    let mut gates = setup.values.list("feature-gates").to_vec();
+    gates.retain(|gate| gate != "kube:");
+    // Values are read before names.
+    for gate in &gates {
+        let Some((name, value)) = gate.split_once('=') else { continue };
+        if let Err(why) = go_values::boolean(value) {
+            let name = name.strip_prefix("kube:").unwrap_or(name);
+            let why = format!("invalid value of {name}={value}, err: {why}");
+            return setup.fail_at(Step::Versions, why);
+        }
+    }
     let other = gates.iter().find_map(|gate| {
         let (component, _) = gate.split_once(':')?;
         (component != "kube").then_some(component)
     });
     if let Some(other) = other {
-        return setup.fail_first(format!("component not registered: {other}"));
+        return setup.fail_at(Step::Versions, format!("component not registered: {other}"));
     }
-    match (keelson::feature_gates::parse(gates), setup.face) {
+    match (keelson::feature_gates::parse(&gates), setup.face) {
         (Ok(features), _) => setup.builder.apis.features = features,
         (Err(why), Face::Serve) => setup.fail(format!("--feature-gates: {why}")),
-        (Err(why), Face::KubeApiserver) => setup.fail_first(why.to_string()),
+        (Err(why), Face::KubeApiserver) => setup.fail_at(Step::Versions, why.to_string()),
     }
 }
 
 fn check_versions(setup: &mut Setup<'_>) {
     let values = setup.values;
-    for (flag, known, what) in [
-        ("emulated-version", &[OWN_VERSION][..], "not 1.36: older versions are not emulated"),
-        ("min-compatibility-version", &EMULATED[..], "not from 1.33 to 1.36"),
-    ] {
-        for item in values.list(flag) {
-            let version = item.strip_prefix("kube=").unwrap_or(item);
-            let mut numbers = version.split('.').map(str::parse::<u32>);
-            if numbers.clone().count() != 2 || numbers.any(|number| number.is_err()) {
-                setup.fail_first(format!("could not parse {version:?} as version"));
-            } else if !known.contains(&version) {
-                setup.fail(format!("--{flag}: {item:?} is {what}"));
+    for (flag, known) in
+        [("emulated-version", &[OWN_VERSION][..]), ("min-compatibility-version", &EMULATED[..])]
+    {
+        match version(values.list(flag)) {
+            Err(why) => setup.fail_at(Step::Versions, why),
+            Ok(Some(version)) if !EMULATED.contains(&version.as_str()) => {
+                let why = match flag {
+                    "emulated-version" => {
+                        format!("emulation version {version} is not between [1.33, 1.36.0]")
+                    }
+                    _ => format!(
+                        "minCompatibilityVersion version {version} is not between [1.33, 1.36]"
+                    ),
+                };
+                setup.fail(why);
+                // The oldest version that is taken is the default of the other flag.
+                if flag == "emulated-version" && is_older(&version) {
+                    setup.fail(format!(
+                        "minCompatibilityVersion version 1.33 is not between [1.33, {version}]"
+                    ));
+                }
             }
+            Ok(Some(version)) if !known.contains(&version.as_str()) => setup.fail(format!(
+                "--{flag}: {version:?} is not 1.36: older versions are not emulated"
+            )),
+            Ok(_) => {}
         }
     }
     for (flag, option) in [
@@ -255,13 +282,53 @@ fn check_versions(setup: &mut Setup<'_>) {
     }
 }
 
+/// Returns whether a version is older than those that kube-apiserver emulates.
+fn is_older(version: &str) -> bool {
+    let number = |text: &str| {
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    number(version) < number(EMULATED[0])
+}
+
+/// Returns the version in items such as `1.36` and `kube=1.36`, if there is one, without a letter
+/// before it.
+fn version(items: &[String]) -> Result<Option<String>, String> {
+    let mut found: Option<&str> = None;
+    for item in items {
+        let (component, version) = item.split_once('=').unwrap_or(("kube", item));
+        if let Some(other) = found {
+            return Err(format!("duplicate version flag, kube={other} and {component}={version}"));
+        }
+        if component != "kube" {
+            return Err(format!("component not registered: {component}"));
+        }
+        let plain = version.strip_prefix('v').unwrap_or(version);
+        let numbers: Vec<_> = plain.split('.').map(str::parse::<u32>).collect();
+        if numbers.len() < 2 || numbers.iter().any(Result::is_err) {
+            return Err(format!("could not parse {version:?} as version"));
+        }
+        if numbers.len() > 2 {
+            return Err(format!("patch version not allowed, got: kube={version}"));
+        }
+        found = Some(version);
+    }
+    Ok(found.map(|version| version.strip_prefix('v').unwrap_or(version).to_owned()))
+}
+
 /// The headers for browsers.
 fn browsers(setup: &mut Setup<'_>) {
     let values = setup.values;
     match CrossOrigins::new(values.list("cors-allowed-origins")) {
         Ok(origins) => setup.builder.serving.browsers.origins = origins,
         Err(reasons) => {
-            reasons.into_iter().for_each(|why| setup.fail(format!("--cors-allowed-origins {why}")))
+            for why in reasons {
+                // Go says where such an error comes from.
+                let (what, reason) = why.split_once(": ").unwrap_or((&why, ""));
+                let of_go =
+                    if reason.contains("does not pin") { "" } else { "error parsing regexp: " };
+                setup.fail(format!("--cors-allowed-origins {what}: {of_go}{reason}"));
+            }
         }
     }
     let directives = values.list("strict-transport-security-directives");

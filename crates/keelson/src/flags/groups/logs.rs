@@ -1,7 +1,8 @@
 //! Logs flags.
 
 use crate::flags::setup::Setup;
-use crate::flags::table::{Flag, Group, Kind};
+use crate::flags::step::Step;
+use crate::flags::table::{Face, Flag, Group, Kind};
 use keelson_meta::Feature;
 
 const ONE_STREAM: &str = "every line is written to standard error at once";
@@ -74,13 +75,30 @@ pub fn apply(setup: &mut Setup<'_>) {
     ] {
         let is_changed = !matches!(setup.values.shown_value(flag).as_str(), "0" | "false");
         if is_changed && !is_allowed {
-            setup.fail_first(format!(
-                "options.{field}: Forbidden: Feature LoggingAlphaOptions is disabled"
-            ));
+            setup.fail_at(
+                Step::Logs,
+                format!("options.{field}: Forbidden: Feature LoggingAlphaOptions is disabled"),
+            );
         }
     }
+    let frequency = setup.values.signed_duration("log-flush-frequency");
+    if frequency.0 <= 0 && setup.face == Face::KubeApiserver {
+        setup.fail_at(
+            Step::Logs,
+            format!("flushFrequency: Invalid value: \"{frequency}\": Must be greater than zero"),
+        );
+    }
     let format = setup.values.text("logging-format");
+    if format == "json"
+        && setup.values.some_text("vmodule").is_some()
+        && setup.face == Face::KubeApiserver
+    {
+        setup.fail_at(Step::Logs, "vmodule: Forbidden: Only supported for text log format");
+    }
     if !matches!(format, "text" | "json") {
-        setup.fail_first(format!("format: Invalid value: {format:?}: Unsupported log format"));
+        setup.fail_at(
+            Step::Logs,
+            format!("format: Invalid value: {format:?}: Unsupported log format"),
+        );
     }
 }

@@ -1,8 +1,10 @@
 //! Metrics flags.
 
+use crate::flags::go_files;
 use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
 use keelson::MetricsSelection;
+use keelson_meta::status::quote;
 use keelson_meta::{Map, Value};
 use keelson_schema::yaml;
 use std::collections::BTreeMap;
@@ -58,8 +60,9 @@ pub fn apply(setup: &mut Setup<'_>) {
     let disabled = values.list("disabled-metrics");
     if let Some(wrong) = disabled.iter().find(|name| !is_name(name, true)) {
         setup.fail(format!(
-            "metrics.disabledMetrics: Invalid value: {disabled:?}: must be fully qualified metric \
-             names matching \"^[a-zA-Z_:][a-zA-Z0-9_:]*$\", got {wrong:?}"
+            "metrics.disabledMetrics: Invalid value: {}: must be fully qualified metric \
+             names matching \"^[a-zA-Z_:][a-zA-Z0-9_:]*$\", got {wrong:?}",
+            serde_json::json!(disabled)
         ));
     }
     disabled.iter().for_each(|metric| selection.disable(metric));
@@ -67,17 +70,27 @@ pub fn apply(setup: &mut Setup<'_>) {
         OBJECT_COUNTS.iter().for_each(|metric| selection.disable(metric));
     }
     let labels = values.pairs("allow-metric-labels");
-    check_labels(setup, labels, "metrics.allowListMapping");
+    if let Some(why) = wrong_labels(labels, "metrics.allowListMapping") {
+        setup.fail(why);
+    }
     allow(&mut selection, labels);
     let manifest = values.text("allow-metric-labels-manifest");
     if !manifest.is_empty() && !labels.is_empty() {
-        setup.fail("metrics: cannot specify both allowListMapping and allowListMappingManifest");
+        setup.fail(format!(
+            "metrics: Invalid value: {{\"allowListMapping\":{{{}}},\"allowListMappingManifest\":{}}}: \
+             cannot specify both allowListMapping and allowListMappingManifest",
+            shown_labels(labels),
+            quote(manifest)
+        ));
     } else if !manifest.is_empty() {
         match read_manifest(manifest) {
-            Ok(labels) => {
-                check_labels(setup, &labels, "metrics.allowListMappingManifest");
-                allow(&mut selection, &labels);
-            }
+            Ok(labels) => match wrong_labels(&labels, "metrics.allowListMappingManifest") {
+                None => allow(&mut selection, &labels),
+                Some(why) => setup.fail(format!(
+                    "metrics.allowListMappingManifest: Invalid value: {manifest:?}: invalid allow list \
+                     mapping in manifest: [{why}]"
+                )),
+            },
             Err(why) => setup.fail(format!(
                 "metrics.allowListMappingManifest: Invalid value: {manifest:?}: {why}"
             )),
@@ -87,22 +100,26 @@ pub fn apply(setup: &mut Setup<'_>) {
 }
 
 /// Checks that the keys are names of a metric and of one of its labels.
-fn check_labels(setup: &mut Setup<'_>, labels: &BTreeMap<String, String>, field: &str) {
+fn wrong_labels(labels: &BTreeMap<String, String>, field: &str) -> Option<String> {
     let is_label = |key: &String| {
         key.split_once(',')
             .is_some_and(|(metric, label)| is_name(metric, true) && is_name(label, false))
     };
     if labels.keys().all(is_label) {
-        return;
+        return None;
     }
-    let shown: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{key:?}:{value:?}")).collect();
-    setup.fail(format!(
+    Some(format!(
         "{field}: Invalid value: {{{}}}: must have keys with format `metricName,labelName` where \
          metricName matches \"[a-zA-Z_:][a-zA-Z0-9_:]*\" and labelName matches \
          \"[a-zA-Z_][a-zA-Z0-9_]*\"",
-        shown.join(",")
-    ));
+        shown_labels(labels)
+    ))
+}
+
+fn shown_labels(labels: &BTreeMap<String, String>) -> String {
+    let shown: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key:?}:{value:?}")).collect();
+    shown.join(",")
 }
 
 fn allow(selection: &mut MetricsSelection, labels: &BTreeMap<String, String>) {
@@ -116,10 +133,7 @@ fn allow(selection: &mut MetricsSelection, labels: &BTreeMap<String, String>) {
 /// Reads a map of `METRIC,LABEL` to values with commas between them.
 fn read_manifest(path: &str) -> Result<BTreeMap<String, String>, String> {
     let text = std::fs::read(path).map_err(|error| {
-        // As Go words it: without the number, in lower case.
-        let error = error.to_string();
-        let why = error.split(" (os error").next().unwrap_or_default().to_lowercase();
-        format!("failed to read allow list manifest: open {path}: {why}")
+        format!("failed to read allow list manifest: {}", go_files::error(path, &error))
     })?;
     let failed = |why: &str| format!("failed to parse allow list manifest: {why}");
     let parsed = yaml::parse(&text).map_err(|why| failed(&why.to_string()))?;

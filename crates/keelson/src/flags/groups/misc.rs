@@ -1,8 +1,12 @@
 //! Misc flags: services, kubelets, proxies, events.
 
+use crate::flags::go_files;
+use crate::flags::pflag::Values;
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use keelson::KubeletOptions;
+use keelson_meta::Feature;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -197,6 +201,8 @@ const RANGE: &str = "service-cluster-ip-range";
 const RANGE_DEFAULT: &str = "10.0.0.0/24";
 /// Bits for hosts in a range: more would need too many objects for allocated addresses.
 const HOST_BITS_MAX: [u8; 2] = [20, 64];
+/// Bits for hosts in a range of kube-apiserver.
+const HOST_BITS_MIN: u8 = 3;
 
 /// Checks the flags and applies them.
 pub fn apply(setup: &mut Setup<'_>) {
@@ -210,8 +216,10 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     match values.text("endpoint-reconciler-type") {
         "none" => builder.network.publishes_endpoint = false,
-        "lease" | "master-count" => {}
-        other => setup.fail(format!("unknown endpoint reconciler type: {other}")),
+        "lease" | "master-count" | "" => {}
+        other => {
+            setup.fail_at(Step::Endpoints, format!("Reconciler not implemented: {other}"));
+        }
     }
     // As upstream, a negative number is no limit either.
     let bytes = u64::try_from(values.int("max-connection-bytes-per-sec")).unwrap_or(0);
@@ -234,6 +242,9 @@ pub fn apply(setup: &mut Setup<'_>) {
     let certificate = values.path("proxy-client-cert-file");
     setup.builder.far_side.proxy_client_certificate =
         certificate.zip(values.path("proxy-client-key-file"));
+    if setup.face == Face::KubeApiserver {
+        return;
+    }
     for flag in [
         "kubelet-certificate-authority",
         "kubelet-client-certificate",
@@ -246,6 +257,60 @@ pub fn apply(setup: &mut Setup<'_>) {
             setup.fail(format!("--{flag}: {path}: {error}"));
         }
     }
+}
+
+/// Checks the files of keys and certificates in the words of kube-apiserver.
+pub fn check_files(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    let [certificate, key] =
+        ["proxy-client-cert-file", "proxy-client-key-file"].map(|name| values.text(name));
+    if !certificate.is_empty()
+        && !key.is_empty()
+        && let Err(why) = go_files::serving_pair("aggregator-proxy-cert", certificate, key)
+    {
+        setup.fail_at(Step::ProxyClient, why);
+    }
+    let peers = setup.builder.apis.features.is_on(Feature::UnknownVersionInteroperabilityProxy);
+    if let Some(path) = values.some_text("peer-ca-file").filter(|_| peers) {
+        if certificate.is_empty() {
+            let why = "error building peer proxy handler, proxy-cert-file not specified";
+            setup.fail_at(Step::Peers, why);
+        } else if let Err(why) = go_files::read(path) {
+            setup.fail_at(Step::Peers, format!("failed to create proxy transport: {why}"));
+        }
+    }
+    if let Err(why) = check_kubelets(values) {
+        setup.fail_at(Step::Kubelets, format!("problem initializing API group \"\": {why}"));
+    }
+    let Some(path) = values.some_text("service-account-signing-key-file") else { return };
+    let checked = go_files::read(path).and_then(|pem| {
+        let has_key = go_files::blocks(&pem).iter().any(|name| name.ends_with("PRIVATE KEY"));
+        has_key.then_some(()).ok_or_else(|| {
+            format!(
+                "error reading private key file {path}: data does not contain a valid RSA or ECDSA \
+                 private key"
+            )
+        })
+    });
+    if let Err(why) = checked {
+        let why = format!("failed to parse service-account-issuer-key-file: {why}");
+        setup.fail_at(Step::SigningKey, why);
+    }
+}
+
+fn check_kubelets(values: &Values) -> Result<(), String> {
+    if let Some(path) = values.some_text("kubelet-certificate-authority") {
+        let pem = go_files::read(path)?;
+        if !pem.is_empty() && !go_files::blocks(&pem).iter().any(|name| name == "CERTIFICATE") {
+            return Err(
+                "unable to load root certificates: unable to parse bytes as PEM block".to_owned()
+            );
+        }
+    }
+    for flag in ["kubelet-client-certificate", "kubelet-client-key"] {
+        values.some_text(flag).map_or(Ok(()), |path| go_files::read(path).map(drop))?;
+    }
+    Ok(())
 }
 
 fn check_leadership(setup: &mut Setup<'_>) {
@@ -289,12 +354,19 @@ fn service_ranges(setup: &mut Setup<'_>) {
     }
     let mut families = vec![];
     for (number, range) in ranges.iter().enumerate() {
-        if setup.face == Face::KubeApiserver && !is_range(range) {
-            setup.fail_first(format!("{RANGE}[{number}] is not a valid cidr"));
+        if setup.face == Face::KubeApiserver
+            && let Err(why) = check_as_upstream(range, number)
+        {
+            setup.fail_at(Step::ServiceRanges, why);
+            continue;
         }
         match check_range(range) {
             Ok(address) => families.push(address),
-            Err(why) => setup.fail(why),
+            Err(why) => {
+                families
+                    .extend(range.split('/').next().and_then(|base| base.parse::<IpAddr>().ok()));
+                setup.fail_at(Step::Own, why);
+            }
         }
     }
     if let [first, second] = families[..]
@@ -305,24 +377,39 @@ fn service_ranges(setup: &mut Setup<'_>) {
              family",
         );
     }
-    check_family(setup, families.first());
+    let advertised = setup.builder.network.advertise;
+    let is_shown = setup.builder.network.publishes_endpoint && setup.face == Face::KubeApiserver;
+    // The service `kubernetes` has endpoints of the family of its ClusterIP.
+    if let (Some(first), Some(advertised)) = (families.first(), advertised.filter(|_| is_shown))
+        && first.is_ipv4() != advertised.is_ipv4()
+    {
+        setup.fail(format!(
+            "service IP family \"{}\" must match public address family \"{advertised}\"",
+            ranges[0]
+        ));
+    }
     setup.builder.network.service_ranges = ranges.into_iter().map(str::to_owned).collect();
 }
 
-/// The service `kubernetes` has endpoints of the family of its ClusterIP.
-fn check_family(setup: &mut Setup<'_>, first: Option<&IpAddr>) {
-    let (Some(first), Some(advertised)) = (first, setup.builder.network.advertise) else { return };
-    let is_shown = setup.builder.network.publishes_endpoint && setup.face == Face::KubeApiserver;
-    if is_shown && first.is_ipv4() != advertised.is_ipv4() {
-        setup.fail(format!(
-            "service IP family \"{first}\" must match public address family \"{advertised}\""
+/// Checks a range as kube-apiserver does. It has one or two.
+fn check_as_upstream(range: &str, number: usize) -> Result<(), String> {
+    let parts = range.split_once('/').and_then(|(base, bits)| {
+        let base: IpAddr = base.parse().ok()?;
+        let size = if base.is_ipv4() { 32 } else { 128 };
+        bits.parse::<u8>().ok().and_then(|bits| u8::checked_sub(size, bits))
+    });
+    let Some(host_bits) = parts else {
+        let what = if number == 0 { "a valid cidr" } else { "an ip net" };
+        return Err(format!("{RANGE}[{number}] is not {what}"));
+    };
+    if host_bits < HOST_BITS_MIN {
+        let which = if number == 0 { "primary" } else { "secondary" };
+        return Err(format!(
+            "error determining service IP ranges for {which} service cidr: the service cluster IP \
+             range must be at least 8 IP addresses"
         ));
     }
-}
-
-fn is_range(text: &str) -> bool {
-    let Some((base, bits)) = text.split_once('/') else { return false };
-    base.parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
+    Ok(())
 }
 
 /// Returns the first address of a range.

@@ -1,10 +1,19 @@
 //! Secure serving flags: addresses and TLS.
 
+use crate::flags::go_files;
 use crate::flags::setup::Setup;
+use crate::flags::step::Step;
 use crate::flags::table::{Face, Flag, Group, Kind};
 use keelson::{NamedCertificate, TlsOptions};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+/// Cipher suites of which HTTP/2 needs one.
+const HTTP2_SUITES: [&str; 2] =
+    ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"];
+
+/// Groups of the key exchange that Go has.
+const CURVES: [&str; 7] = ["23", "24", "25", "29", "4587", "4588", "4589"];
 
 /// The group.
 pub const GROUP: Group = Group {
@@ -110,7 +119,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     let certificate = values.path("tls-cert-file");
     let key = values.path("tls-private-key-file");
-    if certificate.is_some() != key.is_some() {
+    if setup.face == Face::Serve && certificate.is_some() != key.is_some() {
         setup.fail("--tls-cert-file and --tls-private-key-file must be given together");
     }
     setup.builder.serving.tls_files = certificate.zip(key);
@@ -130,16 +139,80 @@ fn certificate_folder(setup: &mut Setup<'_>) {
     }
 }
 
+/// Checks the address and the files of certificates, in the words of kube-apiserver.
+pub fn check_files(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    let [certificate, key] =
+        ["tls-cert-file", "tls-private-key-file"].map(|name| values.text(name));
+    let dir = values.text("cert-dir");
+    if !certificate.is_empty() || !key.is_empty() {
+        if let Err(why) = go_files::serving_pair("serving-cert", certificate, key) {
+            setup.fail_at(Step::ServingCertificate, why);
+        }
+    } else if Path::new(dir).exists() && !Path::new(dir).is_dir() {
+        let why = format!("error creating self-signed certificates: mkdir {dir}: not a directory");
+        setup.fail_at(Step::CertificateFolder, why);
+    }
+    for pair in values.list("tls-sni-cert-key") {
+        let files = pair.split(':').next().unwrap_or_default();
+        let (certificate, key) = files.split_once(',').unwrap_or((files, ""));
+        let checked = go_files::serving_pair("sni-serving-cert", certificate.trim(), key.trim());
+        if let Err(why) = checked {
+            let why = format!("failed to load SNI cert and key: {why}");
+            setup.fail_at(Step::NamedCertificates, why);
+        }
+    }
+    let address = setup.builder.serving.bind;
+    // The server binds it again when it starts.
+    let bound = (!setup.builder.serving.shares_port).then(|| TcpListener::bind(address));
+    if let Some(Err(error)) = bound {
+        let error = error.to_string();
+        let why = error.split(" (os error").next().unwrap_or_default().to_lowercase();
+        setup.fail_at(
+            Step::Listener,
+            format!(
+                "failed to create listener: failed to listen on {address}: listen tcp {address}: \
+                 bind: {why}"
+            ),
+        );
+    }
+    let suites = values.list("tls-cipher-suites");
+    let has_required = suites.iter().any(|suite| HTTP2_SUITES.contains(&suite.as_str()));
+    let is_tls13 = values.text("tls-min-version") == "VersionTLS13";
+    if !suites.is_empty() && !has_required && !is_tls13 && !values.bool("disable-http2-serving") {
+        setup.fail_at(
+            Step::Http2,
+            "error configuring http2: http2: TLSConfig.CipherSuites is missing an HTTP/2-required \
+             AES_128_GCM_SHA256 cipher (need at least one of \
+             TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)",
+        );
+    }
+}
+
+/// Checks the number of a group of the key exchange, in the words of kube-apiserver.
+fn check_curve(number: &str) -> Result<(), String> {
+    match number.parse::<u16>() {
+        Ok(1..) if CURVES.contains(&number) => Ok(()),
+        Ok(1..) => {
+            Err(format!("curve preference {number} is not supported by the current Go version"))
+        }
+        _ => Err(format!("curve preference {number} is out of range (must be 1-65535)")),
+    }
+}
+
 fn tls_options(setup: &mut Setup<'_>) {
     let values = setup.values;
-    let options = TlsOptions::new(
-        values.text("tls-min-version"),
-        values.list("tls-cipher-suites"),
-        values.list("tls-curve-preferences"),
-    );
+    let version = values.text("tls-min-version");
+    let suites = values.list("tls-cipher-suites");
+    let curves = values.list("tls-curve-preferences");
+    // As upstream, suites go before the version.
+    let checked = TlsOptions::new("", suites, &[]).map(drop);
+    let checked = checked.and_then(|()| TlsOptions::new(version, suites, &[]).map(drop));
+    let checked = checked.and_then(|()| curves.iter().try_for_each(|curve| check_curve(curve)));
+    let options = checked.and_then(|()| TlsOptions::new(version, suites, curves));
     match options {
         Ok(options) => setup.builder.serving.tls_options = options,
-        Err(why) => setup.fail(why),
+        Err(why) => setup.fail_at(Step::Tls, why),
     }
     setup.builder.serving.tls_options.is_http1_only = values.bool("disable-http2-serving");
     let named = values.list("tls-sni-cert-key").iter().filter_map(|text| {

@@ -1,6 +1,8 @@
 //! OpenID Connect issuers, by flags or by the file of `--authentication-config`.
 
+use crate::flags::go_files;
 use crate::flags::pflag::Values;
+use crate::flags::table::Face;
 use anyhow::{Context, Result, bail};
 use keelson::JwtOptions;
 use keelson_auth::oidc::{
@@ -9,6 +11,8 @@ use keelson_auth::oidc::{
 
 /// The value of `--oidc-username-prefix` that means no prefix.
 const NO_PREFIX: &str = "-";
+const INCOMPLETE: &str =
+    "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set";
 /// The flags that exclude `--authentication-config`.
 const OIDC_FLAGS: [&str; 9] = [
     "oidc-issuer-url",
@@ -22,13 +26,23 @@ const OIDC_FLAGS: [&str; 9] = [
     "oidc-required-claim",
 ];
 
+/// Checks the flags together.
+pub fn check(values: &Values) -> Result<(), &'static str> {
+    let is_set = OIDC_FLAGS.into_iter().any(|flag| values.is_given(flag));
+    if is_set && values.some_text("authentication-config").is_some() {
+        return Err("authentication-config file and oidc-* flags are mutually exclusive");
+    }
+    let ids = values.some_text("oidc-issuer-url").zip(values.some_text("oidc-client-id"));
+    if is_set && ids.is_none() {
+        return Err(INCOMPLETE);
+    }
+    Ok(())
+}
+
 /// Returns the issuers, and the settings for anonymous requests if the file has them.
 pub fn options(values: &Values) -> Result<(Option<JwtOptions>, Option<AnonymousConfig>)> {
     let is_set = OIDC_FLAGS.into_iter().any(|flag| values.is_given(flag));
     if let Some(path) = values.path("authentication-config") {
-        if is_set {
-            bail!("authentication-config file and oidc-* flags are mutually exclusive");
-        }
         let (options, anonymous) = JwtOptions::read(&path).map_err(anyhow::Error::msg)?;
         return Ok((Some(options), anonymous));
     }
@@ -37,10 +51,7 @@ pub fn options(values: &Values) -> Result<(Option<JwtOptions>, Option<AnonymousC
     }
     let ids = values.some_text("oidc-issuer-url").zip(values.some_text("oidc-client-id"));
     let Some((url, client_id)) = ids else {
-        bail!(
-            "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are \
-             set"
-        );
+        bail!(INCOMPLETE);
     };
     let algorithms: Result<Vec<JoseAlgorithm>, String> =
         values.list("oidc-signing-algs").iter().map(|name| name.trim().parse()).collect();
@@ -55,8 +66,15 @@ pub fn options(values: &Values) -> Result<(Option<JwtOptions>, Option<AnonymousC
 fn issuer(values: &Values, url: &str, client_id: &str) -> Result<JwtConfig> {
     let certificate_authority = match values.path("oidc-ca-file") {
         None => String::new(),
-        Some(path) => std::fs::read_to_string(&path)
-            .with_context(|| format!("--oidc-ca-file: {}", path.display()))?,
+        Some(path) => match values.face() {
+            Face::Serve => std::fs::read_to_string(&path)
+                .with_context(|| format!("--oidc-ca-file: {}", path.display()))?,
+            Face::KubeApiserver => {
+                let pem =
+                    go_files::read(values.text("oidc-ca-file")).map_err(anyhow::Error::msg)?;
+                String::from_utf8_lossy(&pem).into_owned()
+            }
+        },
     };
     let username_claim = values.text("oidc-username-claim");
     let prefix = match values.text("oidc-username-prefix") {

@@ -6,8 +6,8 @@ use keelson::FrontProxyOptions;
 use keelson_auth::FrontProxy;
 use std::sync::Arc;
 
-/// Returns the front proxy that the flags describe.
-pub fn options(values: &Values) -> Result<Option<FrontProxyOptions>> {
+/// Returns the headers that the flags describe, or what is wrong with them.
+pub fn check(values: &Values) -> Result<FrontProxy, Vec<String>> {
     let trimmed = |flag| values.list(flag).iter().map(|value| value.trim().to_owned()).collect();
     let headers = FrontProxy {
         allowed_names: values.list("requestheader-allowed-names").to_vec(),
@@ -16,7 +16,12 @@ pub fn options(values: &Values) -> Result<Option<FrontProxyOptions>> {
         group_headers: trimmed("requestheader-group-headers"),
         extra_header_prefixes: trimmed("requestheader-extra-headers-prefix"),
     };
-    FrontProxyOptions::check(&headers).map_err(anyhow::Error::msg)?;
+    FrontProxyOptions::check(&headers)?;
+    Ok(headers)
+}
+
+/// Returns the front proxy with these headers.
+pub fn options(values: &Values, headers: FrontProxy) -> Result<Option<FrontProxyOptions>> {
     let Some(path) = values.path("requestheader-client-ca-file") else { return Ok(None) };
     std::fs::metadata(&path)
         .with_context(|| format!("--requestheader-client-ca-file: {}", path.display()))?;
