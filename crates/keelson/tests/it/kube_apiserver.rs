@@ -279,6 +279,17 @@ fn the_version_is_reported_under_another_name() {
 }
 
 #[test]
+fn the_external_host_name_is_in_the_url_of_the_token_keys() {
+    let server = InProcess::start_plain(without_controllers().with(|builder| {
+        builder.serving.external_host = Some("api.example.com".to_owned());
+    }));
+    let document = server.client().get("/.well-known/openid-configuration").body;
+    let url = document["jwks_uri"].as_str().unwrap_or_default();
+    assert!(url.starts_with("https://api.example.com:"), "{document}");
+    server.stop();
+}
+
+#[test]
 fn privileged_containers_are_forbidden_without_the_flag() {
     let server = InProcess::start_plain(
         without_controllers().with(|builder| builder.apis.allows_privileged = false),
