@@ -100,7 +100,7 @@ async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
     ensure_one(registry, &target, tracking).await
 }
 
-/// Creates the service `kubernetes` and its endpoints.
+/// Creates the service `kubernetes`, and its endpoints unless it has none.
 async fn ensure_kubernetes_service(registry: &Registry) -> Result<(), Failure> {
     let address = registry.options.advertise_address.to_string();
     let port = i64::from(registry.options.advertise_port);
@@ -135,7 +135,8 @@ async fn ensure_kubernetes_service(registry: &Registry) -> Result<(), Failure> {
     ensure_one(registry, &registry.target("", "services", "default", "kubernetes"), service)
         .await?;
     // Endpoints must not contain a loopback address.
-    if registry.options.advertise_address.is_loopback() {
+    let is_published = registry.options.publishes_endpoint;
+    if !is_published || registry.options.advertise_address.is_loopback() {
         return Ok(());
     }
     let endpoints = value!({

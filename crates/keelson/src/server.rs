@@ -500,6 +500,7 @@ impl Builder {
             node_address_types: self.far_side.kubelets.address_types.clone(),
             advertise_address: advertise,
             advertise_port: port,
+            publishes_endpoint: self.network.publishes_endpoint,
             runtime_config: self.apis.runtime_config.clone(),
             features: self.apis.features,
             allows_privileged: self.apis.allows_privileged,

@@ -90,6 +90,7 @@ async fn open() -> std::sync::Arc<Registry> {
         node_address_types: vec![],
         advertise_address: [192, 0, 2, 1].into(),
         advertise_port: 6443,
+        publishes_endpoint: true,
         runtime_config: vec![],
         features: keelson_meta::Features::default(),
         allows_privileged: true,

@@ -65,6 +65,9 @@ pub struct RegistryOptions {
     pub advertise_address: IpAddr,
     /// The port of `advertise_address`.
     pub advertise_port: u16,
+    /// Whether the service `kubernetes` gets endpoints (`--endpoint-reconciler-type=none`: it gets
+    /// none).
+    pub publishes_endpoint: bool,
     /// `--runtime-config`: group versions (or `api/all`, ...) and whether they are served. The last
     /// one wins.
     pub runtime_config: Vec<(String, bool)>,

@@ -297,6 +297,19 @@ fn endpoints_of_the_service_kubernetes_follow_the_address_of_the_server() {
     server.stop();
 }
 
+/// `--endpoint-reconciler-type=none`.
+#[test]
+fn the_service_kubernetes_has_no_endpoints_without_a_reconciler() {
+    let mut builder = Keelson::builder().no_controllers();
+    builder.network.advertise = Some("10.1.1.1".parse().expect("an address"));
+    builder.network.publishes_endpoint = false;
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    let paths = [&format!("{SERVICES}/kubernetes"), KUBERNETES, KUBERNETES_SLICE];
+    assert_eq!(paths.map(|path| client.get(path).status), [200, 404, 404]);
+    server.stop();
+}
+
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
 /// Returns the holder of the controllers' lease.

@@ -245,6 +245,7 @@ pub fn default_options() -> RegistryOptions {
         node_address_types: vec![],
         advertise_address: [192, 0, 2, 1].into(),
         advertise_port: 6443,
+        publishes_endpoint: true,
         runtime_config: vec![],
         features: Features::default(),
         allows_privileged: true,

@@ -114,6 +114,7 @@ impl Options {
             node_address_types: types.map(str::to_owned).to_vec(),
             advertise_address: Ipv4Addr::LOCALHOST.into(),
             advertise_port: port,
+            publishes_endpoint: true,
             runtime_config: self.runtime_config.clone(),
             features: self.features,
             allows_privileged: true,

@@ -79,6 +79,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         node_address_types: vec![],
         advertise_address: Ipv4Addr::LOCALHOST.into(),
         advertise_port: 6443,
+        publishes_endpoint: true,
         runtime_config: vec![],
         features: keelson_meta::Features::default(),
         allows_privileged: true,
