@@ -35,7 +35,7 @@ h() { "$HELM" --kubeconfig=admin.kubeconfig "$@"; }
 "#;
 
 /// Returns the kubectl of the version that Keelson has.
-fn stock_kubectl() -> Option<PathBuf> {
+pub fn stock_kubectl() -> Option<PathBuf> {
     let program = peer_or_installed("kubectl");
     let found = Command::new(&program).args(["version", "--client"]).output();
     let found = found.ok().filter(|output| output.status.success());

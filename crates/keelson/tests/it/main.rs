@@ -40,6 +40,7 @@ mod http;
 mod in_process_admission;
 mod kill;
 mod kube_apiserver;
+mod kubeadm;
 mod kubectl;
 mod legacy_tokens;
 mod logs;

@@ -14,7 +14,7 @@
 
 mod availability;
 mod cluster;
-mod identity;
+pub mod identity;
 mod lifecycle;
 mod own_objects;
 mod own_pods;

@@ -19,12 +19,17 @@ const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// Returns a certificate signing request and its key, both in PEM.
 fn request(user: &str, group: &str) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
+    (request_of(&key, user, group), key.serialize_pem())
+}
+
+/// Returns a certificate signing request for a key, in PEM.
+pub fn request_of(key: &KeyPair, user: &str, group: &str) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, group);
     params.distinguished_name.push(DnType::CommonName, user);
-    let request = params.serialize_request(&key).expect("a request");
-    (request.pem().expect("PEM"), key.serialize_pem())
+    let request = params.serialize_request(key).expect("a request");
+    request.pem().expect("PEM")
 }
 
 fn signing_request(pem: &str, signer: &str, usages: &[&str]) -> Value {
@@ -63,7 +68,11 @@ pub fn bootstrap(admin: &Api, node: &str) -> Api {
         assert_eq!(made.code, 201, "{made:?}");
     }
     let token = format!("{}.{}", TOKEN.0, TOKEN.1);
-    let bootstrapper = admin.with_token(Some(&token)).expect("a client");
+    sign_node(&admin.with_token(Some(&token)).expect("a client"), node)
+}
+
+/// Returns a client of a node, whose certificate kube-controller-manager approves and signs.
+pub fn sign_node(bootstrapper: &Api, node: &str) -> Api {
     let (pem, key) = request(&format!("system:node:{node}"), "system:nodes");
     let usages = ["digital signature", "client auth"];
     let asked = signing_request(&pem, KUBELET_CLIENT, &usages);
@@ -72,8 +81,8 @@ pub fn bootstrap(admin: &Api, node: &str) -> Api {
         bootstrapper.post(REQUESTS, &asked).ok().filter(|got| got.code == 201)
     })
     .unwrap_or_else(|| panic!("{:?}", bootstrapper.post(REQUESTS, &asked)));
-    let chain = certificate(&bootstrapper, &made.body);
-    admin.with_certificate(&chain, key.as_bytes()).expect("a certificate of a node")
+    let chain = certificate(bootstrapper, &made.body);
+    bootstrapper.with_certificate(&chain, key.as_bytes()).expect("a certificate of a node")
 }
 
 /// CertificateSigningRequests of a node, and those that need an approval.
