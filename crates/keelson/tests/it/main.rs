@@ -34,6 +34,7 @@ mod event_ttl;
 mod explorer;
 mod external_signer;
 mod faults;
+mod flag_effects;
 mod front_proxy;
 mod handshakes;
 mod http;

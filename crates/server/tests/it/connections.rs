@@ -260,12 +260,15 @@ fn total_memory_of_anonymous_request_heads_is_bounded() {
 
 #[test]
 fn settings_contain_the_maximum_of_concurrent_streams() {
-    let server = start(Limits::default());
-    let mut frames = Frames::open(server.address(), WINDOW);
-    let settings = frames.read_until(SETTINGS).expect("settings").payload;
-    let streams = settings.chunks(6).find(|setting| setting[..2] == [0, 3]);
-    assert_eq!(streams, Some(&[0, 3, 0, 0, 0, 100][..]));
-    server.stop();
+    let given = Limits { http2_streams_max: 258, ..Limits::default() };
+    for (limits, want) in [(Limits::default(), [0, 100]), (given, [1, 2])] {
+        let server = start(limits);
+        let mut frames = Frames::open(server.address(), WINDOW);
+        let settings = frames.read_until(SETTINGS).expect("settings").payload;
+        let streams = settings.chunks(6).find(|setting| setting[..2] == [0, 3]);
+        assert_eq!(streams, Some(&[&[0, 3, 0, 0][..], &want].concat()[..]));
+        server.stop();
+    }
 }
 
 /// Sends the same frames repeatedly. Returns whether the server closed the connection.

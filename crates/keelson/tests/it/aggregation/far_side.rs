@@ -112,6 +112,39 @@ fn upgrade(client: &Client, path: &str, headers: &str) -> String {
     answer.to_lowercase()
 }
 
+/// `--enable-aggregator-routing`.
+#[test]
+fn a_server_behind_is_reached_at_an_endpoint_of_its_service() {
+    let Some(address) = machine_address() else { return };
+    let far = RawServer::start(answers);
+    let routed = without_controllers().with(|builder| builder.far_side.aggregator_routing = true);
+    let server = Server::start_plain(routed);
+    let client = server.client();
+    // Nobody answers at its ClusterIP.
+    let service = json!({"metadata": {"name": "behind"},
+        "spec": {"ports": [{"name": "https", "port": 443}]}});
+    assert_eq!(client.post("/api/v1/namespaces/default/services", &service).status, 201);
+    let slice = json!({"metadata": {"name": "behind-1",
+            "labels": {"kubernetes.io/service-name": "behind"}},
+        "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [address.to_string()]}],
+        "ports": [{"name": "https", "port": far.port}]});
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let made = client.post(slices, &slice);
+    assert_eq!(made.status, 201, "{made:?}");
+    let registered = json!({"metadata": {"name": "v1.raw.example"}, "spec": {
+        "group": "raw.example", "version": "v1", "groupPriorityMinimum": 100,
+        "versionPriority": 10, "caBundle": far.bundle,
+        "service": {"name": "behind", "namespace": "default", "port": 443}}});
+    assert_eq!(client.post(SERVICES, &registered).status, 201);
+    client.poll(BEHIND, |answer| answer.status == 200);
+    assert_eq!(get(&client, &format!("{BEHIND}/echo"), "").status, 200);
+    let host = format!("host: {address}:{}", far.port);
+    let head = far.head("/echo");
+    assert!(head.contains(&format!("\n{host}\n")), "{head}");
+    server.stop();
+}
+
 #[test]
 fn a_switch_that_nobody_asked_for_is_an_error() {
     let world = World::start();
