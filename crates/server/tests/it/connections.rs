@@ -267,6 +267,8 @@ fn settings_contain_the_maximum_of_concurrent_streams() {
         let settings = frames.read_until(SETTINGS).expect("settings").payload;
         let streams = settings.chunks(6).find(|setting| setting[..2] == [0, 3]);
         assert_eq!(streams, Some(&[&[0, 3, 0, 0][..], &want].concat()[..]));
+        // The stop would wait for it.
+        drop(frames);
         server.stop();
     }
 }
