@@ -141,7 +141,7 @@ fn a_disabled_plug_in_does_nothing() {
 
 pub fn check_refused(flags: &[&str], words: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_keelson"))
-        .args(["serve", "--durability=memory", "--secure-port=0", "--data-dir=/nonexistent"])
+        .args(["serve", "--durability=memory", "--secure-port=0", "--data-dir=/dev/null/data"])
         .args(flags)
         .output()
         .expect("the program runs");

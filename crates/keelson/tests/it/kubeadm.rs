@@ -211,6 +211,7 @@ fn etcd_flags(files: &Folder, ports: &Ports) -> Vec<String> {
         format!("--advertise-client-urls=https://127.0.0.1:{client}"),
         "--client-cert-auth=true".to_owned(),
         format!("--data-dir={}", files.path("etcd-data").display()),
+        "--feature-gates=InitialCorruptCheck=true".to_owned(),
         format!("--initial-advertise-peer-urls=https://127.0.0.1:{peer}"),
         format!("--initial-cluster={NODE}=https://127.0.0.1:{peer}"),
         format!("--listen-client-urls=https://127.0.0.1:{client}"),
