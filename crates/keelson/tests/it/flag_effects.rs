@@ -72,11 +72,14 @@ fn the_audit_log_has_lines_of_the_legacy_format() {
     let (_server, api) = serve(&dir.path().join("data"), &flags);
     let headers = "Audit-ID: mine\r\nUser-Agent: me\r\n";
     assert_eq!(api.send_with("GET", MAPS, headers, "").expect("an answer").code, 200);
-    let text = std::fs::read_to_string(&log).expect("a log");
-    let line = text
-        .lines()
-        .find(|line| line.contains("id=\"mine\" stage=\"ResponseComplete\""))
-        .unwrap_or_else(|| panic!("{text}"));
+    // The last event of a request comes after its response.
+    let line = keelson_testkit::poll(POLL_TIMEOUT, || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        let mut whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        let line = whole.find(|line| line.contains("id=\"mine\" stage=\"ResponseComplete\""))?;
+        Some(line.to_owned())
+    })
+    .expect("the event of the response");
     let (_, said) = line.split_once("Z AUDIT: ").expect("a time first");
     let want = format!(
         "id=\"mine\" stage=\"ResponseComplete\" ip=\"127.0.0.1\" method=\"list\" user=\"admin\" \
