@@ -55,14 +55,18 @@ def check_attach(core):
 
 
 def check_logs(core):
-    rest, url = core.api_client.rest_client, core.api_client.configuration.host + LOG
+    rest, configuration = core.api_client.rest_client, core.api_client.configuration
+    url = configuration.host + LOG
+    # A token; a user with a certificate has none.
+    headers = {setting["key"]: setting["value"] for setting in configuration.auth_settings().values()}
 
     def say(line):
-        answer = rest.request("POST", f"{url}?stream=stdout", headers={"Content-Type": "text/plain"}, body=line)
+        text = {"Content-Type": "text/plain", **headers}
+        answer = rest.request("POST", f"{url}?stream=stdout", headers=text, body=line)
         assert answer.status == 200, answer.status
 
     def restart():
-        assert rest.request("DELETE", url).status == 200
+        assert rest.request("DELETE", url, headers=headers).status == 200
 
     say("first")
     following = core.read_namespaced_pod_log(**WEB, follow=True, _preload_content=False, _request_timeout=TIMEOUT)
