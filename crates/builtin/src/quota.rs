@@ -23,8 +23,8 @@ pub(crate) struct ResourceQuotas {
 }
 
 impl Quotas for ResourceQuotas {
-    fn may_apply(&self, registry: &Registry, write: &Write<'_>) -> bool {
-        may_use_quota(registry, write)
+    fn may_apply(&self, registry: &Registry, write: &Write<'_>, obj: &Object) -> bool {
+        may_use_quota(registry, write, obj)
     }
 
     fn charge<'a>(
@@ -68,8 +68,9 @@ impl Charge for QuotaCharge {
 }
 
 /// Returns whether a write must be charged or checked. Costs little in namespaces without quotas.
-fn may_use_quota(registry: &Registry, write: &Write<'_>) -> bool {
-    if !registry.options.admission.has(quota::NAME) || !registry.with_request(write, quota::applies)
+fn may_use_quota(registry: &Registry, write: &Write<'_>, obj: &Object) -> bool {
+    if !registry.options.admission.has(quota::NAME)
+        || !registry.with_request(write, |req| quota::applies(req, obj))
     {
         return false;
     }

@@ -66,8 +66,9 @@ impl ControlLoop for Quotas {
                 InformerEvent::Listed(..) => {
                     quotas.keys().for_each(|namespace| recalculate_soon(&quotas, namespace, queue));
                 }
-                InformerEvent::Put { kind, entry, previous: Some(_) }
-                    if may_lower_usage(kind, entry) =>
+                InformerEvent::Put { kind, entry, previous: Some(previous) }
+                    if quotas.contains_key(entry.namespace())
+                        && may_lower_usage(kind, previous, entry) =>
                 {
                     recalculate_soon(&quotas, entry.namespace(), queue);
                 }
@@ -125,10 +126,25 @@ fn recalculate_soon(quotas: &QuotaSpecs, namespace: &str, queue: &mut Queue<Str>
 }
 
 /// Whether an update may lower the usage below what admission has charged. New objects are charged
-/// by admission, and pods use less only when they end.
-fn may_lower_usage(kind: &Kind, entry: &Entry) -> bool {
-    let phase = entry.field("status.phase");
-    let changes =
-        matches!(kind.gvr.resource.as_str(), "pods" | "services" | "persistentvolumeclaims");
-    changes && !matches!(phase, Some("Pending" | "Running" | "Unknown"))
+/// by admission, and pods use less when they end, are resized, or leave the scope of a quota.
+fn may_lower_usage(kind: &Kind, previous: &Entry, entry: &Entry) -> bool {
+    let resource = kind.gvr.resource.as_str();
+    if resource != "pods" {
+        return matches!(resource, "services" | "persistentvolumeclaims");
+    }
+    let has_ended = !matches!(entry.field("status.phase"), Some("Pending" | "Running" | "Unknown"));
+    has_ended || scope_and_resources(kind, previous) != scope_and_resources(kind, entry)
+}
+
+/// Returns whether a pod has a deadline, and the resources that its containers have by their
+/// statuses.
+fn scope_and_resources(kind: &Kind, pod: &Entry) -> Option<(bool, Vec<Value>)> {
+    let pod = kind.decode(pod).ok()?;
+    let has_deadline = pod.int_at(&["spec", "activeDeadlineSeconds"]).is_some();
+    let of = |list: &str| {
+        let statuses = pod.array_at(&["status", list]);
+        statuses.iter().map(|status| status.get("resources").cloned().unwrap_or_default())
+    };
+    let resources = of("containerStatuses").chain(of("initContainerStatuses")).collect();
+    Some((has_deadline, resources))
 }

@@ -18,15 +18,20 @@ const REQUIRED_BY_QUOTA: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 const STORAGE_CLASS_SUFFIX: &str = ".storageclass.storage.k8s.io/";
 
-/// Returns whether a request may use quota.
-pub fn applies(req: &Request<'_>) -> bool {
+/// Returns whether a request that stores an object may use quota.
+pub fn applies(req: &Request<'_>, obj: &Object) -> bool {
     let gvr = (req.gvr.group.as_str(), req.gvr.resource.as_str());
     if req.namespace.is_empty() || matches!(gvr, ("" | "events.k8s.io", "events")) {
         return false;
     }
     match req.operation {
         Operation::Create => req.subresource.is_empty(),
-        Operation::Update if gvr == ("", "pods") => req.subresource == "resize",
+        Operation::Update if gvr == ("", "pods") => match req.subresource {
+            "resize" => true,
+            // The pod comes into the scope of other quotas.
+            "" => req.old.is_some_and(|old| is_terminating(old) != is_terminating(obj)),
+            _ => false,
+        },
         Operation::Update => {
             req.subresource.is_empty() && matches!(gvr, ("", "services" | "persistentvolumeclaims"))
         }
@@ -363,11 +368,9 @@ fn in_scope(group: &str, resource: &str, obj: &Object, scope: &Scope) -> bool {
 }
 
 fn is_pod_in(pod: &Object, scope: &Scope) -> bool {
-    let terminating =
-        || pod.int_at(&["spec", "activeDeadlineSeconds"]).is_some_and(|seconds| seconds >= 0);
     match scope.name.as_str() {
-        "Terminating" => terminating(),
-        "NotTerminating" => !terminating(),
+        "Terminating" => is_terminating(pod),
+        "NotTerminating" => !is_terminating(pod),
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
         "PriorityClass" => {
@@ -377,6 +380,11 @@ fn is_pod_in(pod: &Object, scope: &Scope) -> bool {
         "CrossNamespacePodAffinity" => is_cross_namespace(pod),
         _ => false,
     }
+}
+
+/// Returns whether a pod ends by itself.
+fn is_terminating(pod: &Object) -> bool {
+    pod.int_at(&["spec", "activeDeadlineSeconds"]).is_some_and(|seconds| seconds >= 0)
 }
 
 /// Returns whether a pod has neither requests nor limits of cpu and memory.

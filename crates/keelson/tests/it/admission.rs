@@ -167,6 +167,49 @@ fn an_unknown_plug_in_is_an_error_that_names_the_flag() {
     check_refused(&["--enable-admission-plugins=ImagePolicyWebhook"], &images);
 }
 
+/// A pod that gets a deadline comes into the scope of another quota, which is charged by this write
+/// (kube-apiserver 1.36: `podEvaluator.Handles`).
+#[test]
+fn a_pod_with_a_new_deadline_is_charged_to_the_quota_of_its_scope() {
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    namespace(&client, "a", &json!({}));
+    for scope in ["Terminating", "NotTerminating"] {
+        let name = scope.to_lowercase();
+        let quota = json!({"metadata": {"name": name}, "spec": {
+            "hard": {"pods": "1"}, "scopes": [scope]
+        }});
+        assert_eq!(client.post("/api/v1/namespaces/a/resourcequotas", &quota).status, 201);
+        client.poll(&format!("/api/v1/namespaces/a/resourcequotas/{name}"), |answer| {
+            answer.body["status"]["used"]["pods"] == "0"
+        });
+    }
+    let pod = |name: &str, deadline: Value| {
+        json!({"metadata": {"name": name}, "spec": {
+            "activeDeadlineSeconds": deadline, "containers": [{"name": "c", "image": "i"}]
+        }})
+    };
+    assert_eq!(client.post(PODS, &pod("first", json!(null))).status, 201);
+    let deadline = json!({"spec": {"activeDeadlineSeconds": 3600}});
+    let merge = "application/merge-patch+json";
+    let changed = client.call("PATCH", &format!("{PODS}/first"), merge, Some(&deadline));
+    assert_eq!(changed.status, 200, "{changed:?}");
+    let refused = client.post(PODS, &pod("second", json!(3600)));
+    let message = "pods \"second\" is forbidden: exceeded quota: terminating, requested: pods=1, \
+                   used: pods=1, limited: pods=1";
+    assert_eq!((refused.status, &refused.body["message"]), (403, &json!(message)));
+    // The place in the other one is free when it is counted again.
+    client.poll("/api/v1/namespaces/a/resourcequotas/notterminating", |answer| {
+        answer.body["status"]["used"]["pods"] == "0"
+    });
+    let third = client.post(PODS, &pod("third", json!(null)));
+    assert_eq!(third.status, 201);
+    let refused = client.call("PATCH", &format!("{PODS}/third"), merge, Some(&deadline));
+    let message = message.replace("second", "third");
+    assert_eq!((refused.status, &refused.body["message"]), (403, &json!(message)));
+    server.stop();
+}
+
 #[test]
 fn an_uncountable_quota_does_not_stop_other_quotas() {
     let server = Server::start_plain(Keelson::builder());

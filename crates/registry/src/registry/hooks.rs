@@ -131,8 +131,8 @@ pub enum Ending {
 
 /// The resource quotas of namespaces.
 pub trait Quotas: Send + Sync {
-    /// Whether a quota may apply to a write.
-    fn may_apply(&self, registry: &Registry, write: &Write<'_>) -> bool;
+    /// Whether a quota may apply to a write that stores `obj`.
+    fn may_apply(&self, registry: &Registry, write: &Write<'_>, obj: &Object) -> bool;
 
     /// Charges the quotas for an object that is about to be stored, or refuses it. While the charge
     /// is held, no other write is charged and no usage is recalculated in the namespace.
@@ -383,9 +383,9 @@ impl Registry {
 
     /// Whether a quota may apply to a write. Quotas never apply to the server's own writes, which
     /// it needs to start.
-    pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {
+    pub(crate) fn has_quotas(&self, write: &Write<'_>, obj: &Object) -> bool {
         let quotas = self.hooks.quotas.as_ref().filter(|_| write.permit.attributes().is_some());
-        quotas.is_some_and(|quotas| quotas.may_apply(self, write))
+        quotas.is_some_and(|quotas| quotas.may_apply(self, write, obj))
     }
 
     /// Charges the quotas of the namespace for an object that is about to be stored, or refuses it.
@@ -394,7 +394,7 @@ impl Registry {
         write: &Write<'_>,
         obj: &Object,
     ) -> Result<Option<Box<dyn Charge>>, Failure> {
-        let quotas = self.hooks.quotas.as_ref().filter(|_| self.has_quotas(write));
+        let quotas = self.hooks.quotas.as_ref().filter(|_| self.has_quotas(write, obj));
         let Some(quotas) = quotas else { return Ok(None) };
         quotas.charge(self, write, obj).await.map(Some)
     }

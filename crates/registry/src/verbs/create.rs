@@ -289,7 +289,7 @@ impl Registry {
             // Boxed because it is rare: the future of every write stays small.
             return Box::pin(self.dry_run_create(new, obj)).await;
         }
-        if !self.has_claims(&new.target.kind) && !self.has_quotas(&new.write()) {
+        if !self.has_claims(&new.target.kind) && !self.has_quotas(&new.write(), obj) {
             check_no_revision(new.permit, obj)?;
             set_stored_defaults(new.target, obj)?;
             let record = encode_record!(self, new.target, obj)?;

@@ -220,7 +220,8 @@ impl Registry {
         }
         self.validate_subresource(&write, subresource, &configs, &new, warnings).await?;
         let mut objects = Objects { new, stored, entry: entry.clone() };
-        let is_multi_key = self.has_claims(kind) || self.has_quotas(&update.write(&objects.stored));
+        let is_multi_key =
+            self.has_claims(kind) || self.has_quotas(&update.write(&objects.stored), &objects.new);
         if !is_multi_key {
             return self.put_change(update, &mut objects).await;
         }

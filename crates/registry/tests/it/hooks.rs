@@ -94,7 +94,7 @@ impl Claim for RecordingHooks {
 }
 
 impl Quotas for RecordingHooks {
-    fn may_apply(&self, _registry: &Registry, write: &Write<'_>) -> bool {
+    fn may_apply(&self, _registry: &Registry, write: &Write<'_>, _obj: &Object) -> bool {
         write.target.gvr().resource == "configmaps"
     }
 
