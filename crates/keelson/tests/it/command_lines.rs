@@ -34,6 +34,10 @@ const AT_ONCE: usize = 3;
 const PARTS: usize = 4;
 
 const FAILED: &str = "\"command failed\"";
+/// What Keelson says of a port that another program has.
+const TAKEN: &str = "cannot listen on 127.0.0.1:PORT: Address already in use";
+/// Starts until one finds its port free.
+const STARTS_MAX: usize = 5;
 
 fn files() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/files")
@@ -151,8 +155,15 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Starts the program with flags. Returns what it does.
+    /// Starts the program with flags. Returns what it does. If another program has taken the port
+    /// that was free, it is started again.
     fn outcome(&self, flags: &str, number: usize) -> String {
+        let mut outcomes = (0..STARTS_MAX).map(|_| self.once(flags, number));
+        let free = |outcome: &String| !outcome.contains(TAKEN);
+        outcomes.find(free).unwrap_or_else(|| TAKEN.to_owned())
+    }
+
+    fn once(&self, flags: &str, number: usize) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port().to_string();
         drop(listener);
