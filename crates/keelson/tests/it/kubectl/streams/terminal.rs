@@ -1,6 +1,6 @@
 //! Commands on a pseudo terminal.
 
-use super::world::World;
+use super::world::{World, without_races};
 use crate::http::POLL_TIMEOUT;
 use keelson_testkit::poll;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -46,7 +46,7 @@ pub fn run(world: &World, line: &str, input: &str) -> (String, Option<i32>) {
         let mut shown = vec![];
         // A terminal that nobody has open ends with an error.
         let _ = controller.read_to_end(&mut shown);
-        String::from_utf8_lossy(&shown).into_owned()
+        without_races(&String::from_utf8_lossy(&shown))
     });
     let status = poll(POLL_TIMEOUT, || child.try_wait().expect("a child"));
     if status.is_none() {

@@ -54,6 +54,12 @@ pub struct Did {
     pub err: String,
 }
 
+/// Returns a text without the lines by which kubectl says that the first, empty message of a stream
+/// has come before it knew the stream.
+pub fn without_races(text: &str) -> String {
+    text.split_inclusive('\n').filter(|line| !line.contains("] Unknown stream id ")).collect()
+}
+
 impl World {
     /// Starts Keelson. `has_v5`: the node declares that it speaks v5 of the channel protocol.
     pub fn of_keelson(program: PathBuf, has_v5: bool) -> World {
@@ -180,10 +186,11 @@ impl World {
         Did { code, out: normal(&output.stdout), err: normal(&output.stderr) }
     }
 
-    /// Returns a text without ports of this machine and without the path of the folder.
+    /// Returns a text without ports of this machine, the path of the folder, and what kubectl says
+    /// about its own races.
     pub fn normal(&self, text: &str) -> String {
         let folder = self.home.dir.path().display().to_string();
-        let text = text.replace(&folder, "HOME");
+        let text = without_races(text).replace(&folder, "HOME");
         // tar removes the slash.
         let text = text.replace(folder.trim_start_matches('/'), "HOME");
         let mut parts = text.split("127.0.0.1:");
