@@ -164,12 +164,15 @@ fn checks_health(spec: &Map) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
+/// Drops the node ports, unless one of them is new.
 fn drop_node_ports(spec: &mut Map, before: &Map) {
-    let old = before.get("ports").and_then(Value::as_array).unwrap_or_default();
-    let used: SmallSet<i64> = old.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
-    for port in children(spec, "ports") {
-        let number = port.get("nodePort").and_then(Value::as_int);
-        if number.is_some_and(|number| used.contains(&number)) {
+    fn numbers(of: &Map) -> impl Iterator<Item = i64> {
+        let ports = of.get("ports").and_then(Value::as_array).unwrap_or_default();
+        ports.iter().filter_map(|port| port.int_at(&["nodePort"])).filter(|number| *number != 0)
+    }
+    let used: SmallSet<i64> = numbers(before).collect();
+    if numbers(spec).all(|number| used.contains(&number)) {
+        for port in children(spec, "ports") {
             port.remove("nodePort");
         }
     }

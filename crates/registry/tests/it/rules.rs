@@ -407,6 +407,28 @@ async fn a_port_keeps_its_node_port_by_number() {
 }
 
 #[tokio::test]
+async fn node_ports_are_dropped_with_the_type_unless_one_is_new() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"s"},"spec":{"type":"NodePort","ports":[
+        {"name":"a","port":80,"nodePort":30041},{"name":"b","port":81,"nodePort":30042}]}}"#;
+    session.check("POST /api/v1/namespaces/n/services", body, 201, &[]).await;
+    let put = "PUT /api/v1/namespaces/n/services/s?dryRun=All";
+    let body = |second: u16| {
+        format!(
+            r#"{{"metadata":{{"name":"s"}},"spec":{{"type":"ClusterIP","ports":[
+            {{"name":"a","port":80,"nodePort":30041}},
+            {{"name":"b","port":81,"nodePort":{second}}}]}}}}"#
+        )
+    };
+    session.check(put, &body(30042), 200, &[]).await;
+    let causes = [0, 1].map(|at| {
+        let place = format!("spec.ports[{at}].nodePort");
+        format!("{place}: Forbidden: may not be used when `type` is 'ClusterIP'")
+    });
+    session.check(put, &body(2), 422, &causes.each_ref().map(String::as_str)).await;
+}
+
+#[tokio::test]
 async fn an_external_name_service_drops_only_known_traffic_policies() {
     let session = Session::open().await;
     let request = "POST /api/v1/namespaces/n/services?dryRun=All";
