@@ -10,10 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::scope;
 use std::time::{Duration, Instant};
 
 /// How long the server may take to serve a new APIService, and to let a pod be created.
 const SERVED_MAX: Duration = Duration::from_secs(20);
+/// How long a client of the last round may be connected after the end.
+pub const ROUND: Duration = Duration::from_secs(2);
 /// How soon the other side must have ended when one has.
 pub const END_MAX: Duration = Duration::from_secs(10);
 /// Descriptors that an idle server may use more: connections of the administrator, its files.
@@ -181,6 +185,39 @@ pub fn status(stream: &mut TlsStream) -> Result<u16> {
         Some(code) => Ok(code),
         None => bail!("no status: {text:?}"),
     }
+}
+
+/// Lets several clients for each behavior connect until a time, again and again. Every second one
+/// reads nothing. `connect` gets the behavior and the client's number. Returns how often they did.
+pub fn connect_until(
+    end: Instant,
+    behaviors: &[&str],
+    clients: usize,
+    connect: impl Fn(&str, usize) -> Result<TlsStream> + Sync,
+) -> Result<usize> {
+    let sent = AtomicUsize::new(0);
+    let run = |behavior: &str, number: usize| -> Result<()> {
+        while Instant::now() < end {
+            let mut stream = connect(behavior, number)?;
+            sent.fetch_add(1, Ordering::Relaxed);
+            match number % 2 {
+                0 => drop(read_until(&mut stream, end)?),
+                _ => crate::pause(ROUND),
+            }
+        }
+        Ok(())
+    };
+    let run = &run;
+    let result: Result<()> = scope(|scope| {
+        let clients: Vec<_> = behaviors
+            .iter()
+            .flat_map(|behavior| (0..clients).map(move |number| (*behavior, number)))
+            .map(|(behavior, number)| scope.spawn(move || run(behavior, number)))
+            .collect();
+        clients.into_iter().try_for_each(|it| it.join().ok().context("a client panicked")?)
+    });
+    result?;
+    Ok(sent.load(Ordering::Relaxed))
 }
 
 /// Reads until the end of the connection or until a time, whichever is first. Returns the number of

@@ -2,12 +2,10 @@
 
 use super::nodes::send_hostile_answer;
 use super::{Entry, Outcome};
-use crate::far_scene::{Behind, Descriptors, check_unseen, get, read_until, upgrade};
+use crate::far_scene::{Behind, Descriptors, ROUND, check_unseen, connect_until, get, upgrade};
 use crate::far_side::Connection;
 use crate::target::Target;
-use anyhow::{Context, Result, ensure};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::scope;
+use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 
 /// Clients of each behavior; every second one reads nothing.
@@ -16,8 +14,6 @@ const CLIENTS: usize = 4;
 const PAGE_BYTES: usize = 7 << 20;
 /// Bytes of documents, below the longest that is read.
 const DOCUMENT_BYTES: usize = 15 << 20;
-/// How long a client of the last round may be connected after the end.
-const ROUND: Duration = Duration::from_secs(2);
 const GROUP: &str = "far.attack.example";
 
 pub const ATTACKS: [Entry; 3] = [
@@ -69,40 +65,19 @@ fn attack(target: &Target, end: Instant, behaviors: &[&str]) -> Result<Outcome> 
     let descriptors = Descriptors::of(target)?;
     let behind = Behind::register(target, GROUP, true, serve)?;
     let end = end.max(Instant::now() + ROUND);
-    let sent = AtomicUsize::new(0);
-    let result: Result<()> = scope(|scope| {
-        let clients: Vec<_> = behaviors
-            .iter()
-            .flat_map(|behavior| (0..CLIENTS).map(move |number| (*behavior, number)))
-            .map(|(behavior, number)| {
-                let behind = &behind;
-                let sent = &sent;
-                scope.spawn(move || -> Result<()> {
-                    let path = behind.path(&format!("/{behavior}"));
-                    while Instant::now() < end {
-                        let mut stream = match number / 2 % 2 == 0 || behavior.starts_with("page") {
-                            true => get(target, &path)?,
-                            false => upgrade(target, &path, "v4.channel.k8s.io")?,
-                        };
-                        sent.fetch_add(1, Ordering::Relaxed);
-                        match number % 2 {
-                            0 => drop(read_until(&mut stream, end)?),
-                            _ => crate::pause(ROUND),
-                        }
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        clients.into_iter().try_for_each(|it| it.join().ok().context("a client panicked")?)
-    });
-    result?;
+    let sent = connect_until(end, behaviors, CLIENTS, |behavior, number| {
+        let path = behind.path(&format!("/{behavior}"));
+        match number / 2 % 2 == 0 || behavior.starts_with("page") {
+            true => get(target, &path),
+            false => upgrade(target, &path, "v4.channel.k8s.io"),
+        }
+    })?;
     check_unseen(&behind.far_side)?;
     let reached = behind.far_side.heads().len();
     ensure!(reached >= behaviors.len(), "{reached} requests have reached the server");
     behind.remove()?;
     descriptors.check()?;
-    Ok(Outcome { sent: sent.load(Ordering::Relaxed), note: format!("{reached} reached it") })
+    Ok(Outcome { sent, note: format!("{reached} reached it") })
 }
 
 /// Answers a request: documents as they should be, anything else as the path says.

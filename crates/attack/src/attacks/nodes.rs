@@ -2,13 +2,11 @@
 //! is; clients connect to all of them at the same time.
 
 use super::{Entry, Outcome};
-use crate::far_scene::{Descriptors, Node, check_unseen, get, read_until, upgrade};
+use crate::far_scene::{Descriptors, Node, ROUND, check_unseen, connect_until, get, upgrade};
 use crate::far_side::Connection;
 use crate::spdy;
 use crate::target::Target;
 use anyhow::{Context, Result, ensure};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::scope;
 use std::time::{Duration, Instant};
 
 /// Clients of each behavior: every second one reads nothing. Those of answers ask for logs and for
@@ -19,8 +17,6 @@ const CLIENTS_OF_ANSWERS: usize = 4;
 const BOMB_BYTES: usize = 64 << 20;
 /// Frames that are sent in one write.
 const BATCH: usize = 500;
-/// How long a client of the last round may be connected after the end.
-const ROUND: Duration = Duration::from_secs(2);
 const EXEC: &str = "exec?command=true&stdin=true&stdout=true&stderr=true&container=c";
 const LOG: &str = "log?follow=true&container=c";
 
@@ -148,37 +144,15 @@ where
     let descriptors = Descriptors::of(target)?;
     let node = Node::register(target, name, pods, serve)?;
     let end = end.max(Instant::now() + ROUND);
-    let sent = AtomicUsize::new(0);
-    let result: Result<()> = scope(|scope| {
-        let clients: Vec<_> = pods
-            .iter()
-            .flat_map(|pod| (0..clients).map(move |number| (*pod, number)))
-            .map(|(pod, number)| {
-                let node = &node;
-                let sent = &sent;
-                scope.spawn(move || -> Result<()> {
-                    while Instant::now() < end {
-                        let mut stream = connect(target, node, pod, number)
-                            .with_context(|| format!("connect to {pod}"))?;
-                        sent.fetch_add(1, Ordering::Relaxed);
-                        match number % 2 {
-                            0 => drop(read_until(&mut stream, end)?),
-                            _ => crate::pause(ROUND),
-                        }
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        clients.into_iter().try_for_each(|it| it.join().ok().context("a client panicked")?)
-    });
-    result?;
+    let sent = connect_until(end, pods, clients, |pod, number| {
+        connect(target, &node, pod, number).with_context(|| format!("connect to {pod}"))
+    })?;
     check_unseen(&node.far_side)?;
     let reached = node.far_side.heads().len();
     ensure!(reached >= pods.len(), "{reached} requests have reached the node");
     node.remove()?;
     descriptors.check()?;
-    Ok(Outcome { sent: sent.load(Ordering::Relaxed), note: format!("{reached} reached it") })
+    Ok(Outcome { sent, note: format!("{reached} reached it") })
 }
 
 /// Reads a request, and does what its pod says. Paths are `/exec/NAMESPACE/NODE-POD/CONTAINER`.
