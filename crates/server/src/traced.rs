@@ -57,7 +57,7 @@ impl RequestTrace {
         let authentication = tracer.root("authentication", FILTERS, Kind::Internal);
         RequestTrace {
             tracer: tracer.clone(),
-            latest: anchor(tracer, &authentication),
+            latest: authentication.anchor(),
             authentication,
             server: Span::default(),
             verb: Span::default(),
@@ -84,14 +84,14 @@ impl RequestTrace {
         if server.is_recorded() {
             describe(&server, seen, attributes);
         }
-        self.latest = anchor(&self.tracer, &server);
+        self.latest = server.anchor();
         self.server = server;
     }
 
     /// Starts the next filter.
     pub fn step(&mut self, name: &'static str) -> Span {
         let step = self.latest.child(name, FILTERS, Kind::Internal);
-        self.latest = anchor(&self.tracer, &step);
+        self.latest = step.anchor();
         step
     }
 
@@ -137,7 +137,7 @@ impl RequestTrace {
 
     /// Returns the span below which further ones are: the verb's, or that of the last step.
     pub fn current(&self) -> Span {
-        if self.verb.context().is_some() { self.verb.clone() } else { self.latest.clone() }
+        if self.verb.is_some() { self.verb.clone() } else { self.latest.clone() }
     }
 
     /// Returns the id of the trace, if it is recorded.
@@ -208,11 +208,6 @@ impl Drop for RequestTrace {
     }
 }
 
-/// Returns a place for the children of a step that ends before they do.
-fn anchor(tracer: &Arc<Tracer>, step: &Span) -> Span {
-    step.context().map(|context| tracer.anchor(context.clone())).unwrap_or_default()
-}
-
 /// Adds name and attributes to the span of a request.
 fn describe(server: &Span, seen: &Seen<'_>, attributes: &Attributes) {
     let Seen { head, audit_id, version } = seen;
@@ -234,7 +229,7 @@ fn describe(server: &Span, seen: &Seen<'_>, attributes: &Attributes) {
         ("client.address", peer.as_str()),
         ("url.path", head.uri.path()),
         ("network.protocol.version", protocol(*version).trim_start_matches("HTTP/")),
-        ("http.target", target.as_str()),
+        ("http.target", &*target),
         ("audit-id", text(audit_id)),
     ] {
         server.set(key, value);

@@ -250,7 +250,7 @@ impl Caller {
         let codec = ProstCodec::<Q, A>::default();
         let span = keelson_traces::start_client("etcd", TRACE_SCOPE);
         let mut request = Request::new(request);
-        if span.context().is_some() {
+        if span.is_some() {
             let method = path.trim_start_matches('/');
             span.rename(method);
             span.set("rpc.method", method);

@@ -1,13 +1,13 @@
 //! [`SpanContext`]: what identifies a span in other processes, as the headers `traceparent` and
 //! `tracestate` carry it (W3C Trace Context, level 1).
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
 use std::sync::Arc;
 
-const TRACEPARENT: &str = "traceparent";
-const TRACESTATE: &str = "tracestate";
-const BAGGAGE: &str = "baggage";
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 /// The flag of `traceparent` that says that the caller records the trace.
 const SAMPLED: u8 = 1;
 /// Most bytes of `tracestate` and `baggage` that are passed on (W3C Baggage, section 3.3.2).
@@ -20,6 +20,18 @@ pub struct TraceId(pub [u8; 16]);
 /// Identifies a span within its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanId(pub [u8; 8]);
+
+impl TraceId {
+    pub(crate) fn random() -> TraceId {
+        TraceId(rand::random::<u128>().to_be_bytes())
+    }
+}
+
+impl SpanId {
+    pub(crate) fn random() -> SpanId {
+        SpanId(rand::random::<u64>().to_be_bytes())
+    }
+}
 
 impl fmt::Display for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,12 +66,22 @@ pub struct SpanContext {
 }
 
 impl SpanContext {
+    /// Returns the context of the first span of a trace, which is not recorded.
+    pub(crate) fn root(trace_id: TraceId) -> SpanContext {
+        SpanContext { trace_id, span_id: SpanId::random(), ..SpanContext::default() }
+    }
+
+    /// Returns the context of a span below this one.
+    pub(crate) fn below(&self) -> SpanContext {
+        SpanContext { span_id: SpanId::random(), is_remote: false, ..self.clone() }
+    }
+
     /// Reads the context of a caller's span; `None` if the headers have none that is valid.
     #[must_use]
     pub fn of_headers(headers: &HeaderMap) -> Option<SpanContext> {
         let parent = headers.get(TRACEPARENT)?.to_str().ok()?;
         let mut context = SpanContext::parse(parent)?;
-        let passed_on = |name: &str| {
+        let passed_on = |name: HeaderName| {
             let value = headers.get(name)?;
             (value.len() <= PASSED_ON_BYTES_MAX).then(|| Arc::new(value.clone()))
         };

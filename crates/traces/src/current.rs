@@ -20,9 +20,9 @@ impl Span {
     /// Runs work whose spans are children of this one.
     pub fn scope<F: Future>(&self, work: F) -> Either<TaskLocalFuture<Span, F>, F> {
         // No async function: the future of one would hold the work twice.
-        match self.context() {
-            None => Either::Right(work),
-            Some(_) => Either::Left(CURRENT.scope(self.clone(), work)),
+        match self.is_some() {
+            false => Either::Right(work),
+            true => Either::Left(CURRENT.scope(self.clone(), work)),
         }
     }
 }

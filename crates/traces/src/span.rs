@@ -1,10 +1,10 @@
 //! [`Span`]: one step of the work for a request.
 
-use crate::context::{SpanContext, SpanId};
+use crate::context::{SpanContext, TraceId};
 use crate::finished::{Attribute, Event, FinishedSpan, Kind};
 use crate::queue::Queue;
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Most events and attributes of a span each (OpenTelemetry's `OTEL_SPAN_EVENT_COUNT_LIMIT` and
@@ -14,12 +14,43 @@ const PARTS_MAX: usize = 128;
 /// A running span. It ends when its last clone is dropped. Without a tracer, and in traces that are
 /// not recorded, it does nothing.
 #[derive(Clone, Default)]
-pub struct Span(Option<Arc<Running>>);
+pub struct Span(State);
 
+#[derive(Clone, Default)]
+enum State {
+    /// There is no tracer.
+    #[default]
+    None,
+    /// The trace is not recorded. Its steps are one span, which nobody sees, and which has ids only
+    /// if they are sent to somebody: most traces are such, and most end within the server.
+    Unrecorded(Arc<Unrecorded>),
+    Running(Arc<Running>),
+}
+
+struct Unrecorded {
+    origin: Origin,
+    context: OnceLock<SpanContext>,
+}
+
+enum Origin {
+    Root(TraceId),
+    Below(SpanContext),
+}
+
+impl Unrecorded {
+    fn context(&self) -> &SpanContext {
+        self.context.get_or_init(|| match &self.origin {
+            Origin::Root(trace_id) => SpanContext::root(*trace_id),
+            Origin::Below(parent) => parent.below(),
+        })
+    }
+}
+
+/// A span of a trace that is recorded.
 struct Running {
     queue: Arc<Queue>,
     context: SpanContext,
-    /// `None` if the trace is not recorded.
+    /// `None` if the span itself is not recorded: it has ended, or is another process's.
     recorded: Option<Recorded>,
 }
 
@@ -51,7 +82,17 @@ impl Clock {
 }
 
 impl Span {
-    pub(crate) fn new(
+    /// Starts the first span of a trace that is not recorded.
+    pub(crate) fn unrecorded(trace_id: TraceId) -> Span {
+        Span::of_origin(Origin::Root(trace_id))
+    }
+
+    fn of_origin(origin: Origin) -> Span {
+        Span(State::Unrecorded(Arc::new(Unrecorded { origin, context: OnceLock::new() })))
+    }
+
+    /// Starts a span of a trace that is recorded.
+    pub(crate) fn recorded(
         queue: Arc<Queue>,
         context: SpanContext,
         parent: Option<&SpanContext>,
@@ -59,25 +100,23 @@ impl Span {
         scope: &'static str,
         kind: Kind,
     ) -> Span {
-        let recorded = context.is_sampled.then(|| {
-            let clock = Clock::start();
-            let span = Mutex::new(FinishedSpan {
-                context: context.clone(),
-                parent: parent.map(|parent| parent.span_id),
-                is_parent_remote: parent.is_some_and(|parent| parent.is_remote),
-                name: Cow::Borrowed(name),
-                scope,
-                kind,
-                started: clock.nanoseconds,
-                ended: 0,
-                attributes: vec![],
-                events: vec![],
-                links: vec![],
-                is_error: false,
-            });
-            Recorded { clock, span }
+        let clock = Clock::start();
+        let span = Mutex::new(FinishedSpan {
+            context: context.clone(),
+            parent: parent.map(|parent| parent.span_id),
+            is_parent_remote: parent.is_some_and(|parent| parent.is_remote),
+            name: Cow::Borrowed(name),
+            scope,
+            kind,
+            started: clock.nanoseconds,
+            ended: 0,
+            attributes: vec![],
+            events: vec![],
+            links: vec![],
+            is_error: false,
         });
-        Span(Some(Arc::new(Running { queue, context, recorded })))
+        let recorded = Some(Recorded { clock, span });
+        Span(State::Running(Arc::new(Running { queue, context, recorded })))
     }
 
     /// Starts a span below another one.
@@ -88,49 +127,67 @@ impl Span {
         scope: &'static str,
         kind: Kind,
     ) -> Span {
-        let span_id = SpanId(rand::random());
-        let context = SpanContext { span_id, is_remote: false, ..parent.clone() };
-        Span::new(queue, context, Some(parent), name, scope, kind)
+        if !parent.is_sampled {
+            return Span::of_origin(Origin::Below(parent.clone()));
+        }
+        Span::recorded(queue, parent.below(), Some(parent), name, scope, kind)
     }
 
-    /// Returns a span that records nothing itself.
-    pub(crate) fn anchor(queue: Arc<Queue>, context: SpanContext) -> Span {
-        Span(Some(Arc::new(Running { queue, context, recorded: None })))
+    /// Returns a place for children of this span that end after it.
+    #[must_use]
+    pub fn anchor(&self) -> Span {
+        let State::Running(running) = &self.0 else { return self.clone() };
+        let Running { queue, context, .. } = &**running;
+        Span(State::Running(Arc::new(Running {
+            queue: queue.clone(),
+            context: context.clone(),
+            recorded: None,
+        })))
     }
 
     /// Starts a step of this span's work.
     #[must_use]
     pub fn child(&self, name: &'static str, scope: &'static str, kind: Kind) -> Span {
         match &self.0 {
-            None => Span::default(),
-            Some(running) => {
+            State::None | State::Unrecorded(_) => self.clone(),
+            State::Running(running) => {
                 Span::below(running.queue.clone(), &running.context, name, scope, kind)
             }
         }
     }
 
+    /// Returns whether there is a tracer.
+    #[must_use]
+    pub fn is_some(&self) -> bool {
+        !matches!(self.0, State::None)
+    }
+
     /// Returns what identifies the span; `None` without a tracer.
     #[must_use]
     pub fn context(&self) -> Option<&SpanContext> {
-        self.0.as_ref().map(|running| &running.context)
+        match &self.0 {
+            State::None => None,
+            State::Unrecorded(span) => Some(span.context()),
+            State::Running(running) => Some(&running.context),
+        }
     }
 
     /// Returns whether the span is recorded: whether it is worth while to compute attributes.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        self.0.as_ref().is_some_and(|running| running.recorded.is_some())
+        self.record().is_some()
     }
 
     /// Replaces the name, when more is known.
     pub fn rename(&self, name: impl Into<Cow<'static, str>>) {
-        if let Some(mut span) = self.recorded() {
+        if let Some(mut span) = self.finished() {
             span.name = name.into();
         }
     }
 
     /// Adds an attribute.
     pub fn set(&self, key: &'static str, value: impl Into<Attribute>) {
-        if let Some(mut span) = self.recorded()
+        if let Some(mut span) = self.finished()
             && span.attributes.len() < PARTS_MAX
         {
             span.attributes.push((key, value.into()));
@@ -148,8 +205,7 @@ impl Span {
         name: &'static str,
         attributes: impl FnOnce() -> Vec<(&'static str, Attribute)>,
     ) {
-        let Some(running) = &self.0 else { return };
-        let Some(recorded) = &running.recorded else { return };
+        let Some(recorded) = self.record() else { return };
         let event = Event { at: recorded.clock.now(), name, attributes: attributes() };
         let mut span = lock(&recorded.span);
         if span.events.len() < PARTS_MAX {
@@ -159,21 +215,27 @@ impl Span {
 
     /// Adds a link to another trace.
     pub fn link(&self, to: SpanContext) {
-        if let Some(mut span) = self.recorded() {
+        if let Some(mut span) = self.finished() {
             span.links.push(to);
         }
     }
 
     /// Marks the span as failed.
     pub fn fail(&self) {
-        if let Some(mut span) = self.recorded() {
+        if let Some(mut span) = self.finished() {
             span.is_error = true;
         }
     }
 
-    fn recorded(&self) -> Option<MutexGuard<'_, FinishedSpan>> {
-        let recorded = self.0.as_ref()?.recorded.as_ref()?;
-        Some(lock(&recorded.span))
+    fn record(&self) -> Option<&Recorded> {
+        match &self.0 {
+            State::Running(running) => running.recorded.as_ref(),
+            State::None | State::Unrecorded(_) => None,
+        }
+    }
+
+    fn finished(&self) -> Option<MutexGuard<'_, FinishedSpan>> {
+        self.record().map(|recorded| lock(&recorded.span))
     }
 }
 

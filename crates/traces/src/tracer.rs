@@ -1,6 +1,6 @@
 //! [`Tracer`]: decides which traces are recorded, and starts spans.
 
-use crate::context::{SpanContext, SpanId, TraceId};
+use crate::context::{SpanContext, TraceId};
 use crate::finished::{FinishedSpan, Kind};
 use crate::queue::Queue;
 use crate::span::Span;
@@ -30,14 +30,12 @@ impl Tracer {
     /// Starts the first span of a trace.
     #[must_use]
     pub fn root(&self, name: &'static str, scope: &'static str, kind: Kind) -> Span {
-        let trace_id = TraceId(rand::random());
-        let context = SpanContext {
-            trace_id,
-            span_id: SpanId(rand::random()),
-            is_sampled: self.is_sampled(trace_id),
-            ..SpanContext::default()
-        };
-        Span::new(self.queue.clone(), context, None, name, scope, kind)
+        let trace_id = TraceId::random();
+        if !self.is_sampled(trace_id) {
+            return Span::unrecorded(trace_id);
+        }
+        let context = SpanContext { is_sampled: true, ..SpanContext::root(trace_id) };
+        Span::recorded(self.queue.clone(), context, None, name, scope, kind)
     }
 
     /// Starts a span below one of another process.
@@ -50,12 +48,6 @@ impl Tracer {
         kind: Kind,
     ) -> Span {
         Span::below(self.queue.clone(), parent, name, scope, kind)
-    }
-
-    /// Returns a span that has ended already, or is another process's: a place for children.
-    #[must_use]
-    pub fn anchor(&self, context: SpanContext) -> Span {
-        Span::anchor(self.queue.clone(), context)
     }
 
     fn is_sampled(&self, id: TraceId) -> bool {
@@ -151,8 +143,11 @@ mod tests {
         let tracer = Tracer::new(0);
         let root = tracer.root("root", "test", Kind::Server);
         let child = root.child("Get", "test", Kind::Internal);
-        let context = child.context().expect("there is a tracer");
+        let context = child.context().expect("there is a tracer").clone();
         assert!(!context.is_sampled && !child.is_recorded());
+        assert_ne!((context.trace_id, context.span_id), Default::default());
+        // Whoever is called twice sees one trace.
+        assert_eq!(root.context(), Some(&context));
         drop((child, root));
         assert_eq!(tracer.take(1).len(), 0);
         assert!(Span::default().child("a", "b", Kind::Internal).context().is_none());
