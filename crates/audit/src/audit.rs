@@ -75,6 +75,17 @@ impl Audit {
         Some(Prepared { stage: event.stage, entries })
     }
 
+    /// Stores an event, if no backend blocks; else it is returned, for [`Audit::store`].
+    pub fn store_at_once(&self, prepared: Prepared) -> Option<Prepared> {
+        if self.backends.iter().any(Backend::blocks) {
+            return Some(prepared);
+        }
+        for (backend, entry) in self.backends.iter().zip(prepared.entries) {
+            entry.into_iter().for_each(|entry| backend.buffer(entry));
+        }
+        None
+    }
+
     /// Stores an event. Returns when the backends that block have stored it. Only of the first
     /// stage does a failure end the request.
     pub async fn store(&self, prepared: Prepared) -> Result<(), NotStored> {

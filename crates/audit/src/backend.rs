@@ -162,13 +162,25 @@ impl Backend {
         text.map(|text| Entry { text, lost })
     }
 
+    /// Returns whether requests wait for their events.
+    pub(crate) fn blocks(&self) -> bool {
+        !matches!(self.delivery, Delivery::Batches(_))
+    }
+
+    /// Stores an event of a backend that does not block.
+    pub(crate) fn buffer(&self, entry: Entry) {
+        if let Delivery::Batches(batches) = &self.delivery
+            && let Err((entry, why)) = batches.add(entry)
+        {
+            self.target.lose(Plugin::Buffered, entry.lost, 1, why);
+        }
+    }
+
     /// Stores an event. Returns false if the request must not go on.
     pub(crate) async fn store(&self, entry: Entry) -> bool {
         match &self.delivery {
-            Delivery::Batches(batches) => {
-                if let Err((entry, why)) = batches.add(entry) {
-                    self.target.lose(Plugin::Buffered, entry.lost, 1, why);
-                }
+            Delivery::Batches(_) => {
+                self.buffer(entry);
                 true
             }
             Delivery::Blocking => {
@@ -203,7 +215,7 @@ fn truncated(event: &Event, note: Option<(Str, Str)>, format: Format) -> Bytes {
     let mut event = event.clone();
     event.request_object = None;
     event.response_object = None;
-    event.annotations.insert(TRUNCATED, Str::new_static("true"));
+    event.annotate(TRUNCATED, Str::new_static("true"));
     Encoded::new(&event).text(format, note)
 }
 

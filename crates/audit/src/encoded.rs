@@ -1,7 +1,7 @@
 //! [`Encoded`]: an event whose JSON is made once for all backends. [`Format`]: the form of its
 //! text.
 
-use crate::event::Event;
+use crate::event::{Event, write_object};
 use crate::legacy;
 use bytes::Bytes;
 use keelson_meta::Str;
@@ -46,7 +46,7 @@ impl<'e> Encoded<'e> {
             None => text(self.event, format, || self.item()),
             Some((key, value)) => {
                 let mut event = self.event.clone();
-                event.annotations.insert(key, value);
+                event.annotate(key, value);
                 text(&event, format, || item(&event))
             }
         }
@@ -73,8 +73,7 @@ fn text(event: &Event, format: Format, item: impl FnOnce() -> Bytes) -> Bytes {
 
 fn item(event: &Event) -> Bytes {
     let mut out = Vec::with_capacity(EVENT_BYTES);
-    out.push(b'{');
-    event.write_members(&mut out);
+    write_object(&mut out, |out| event.write_members(out));
     Bytes::from(out)
 }
 

@@ -1,11 +1,12 @@
 //! [`Event`]: what is known of a request at one stage (audit.k8s.io/v1 `Event`), and its JSON.
 
 use crate::level::{Level, Stage};
+use crate::request::RequestUri;
 use bytes::Bytes;
+use http::HeaderValue;
 use keelson_meta::{Str, Timestamp, User, Value};
 use keelson_schema::json;
-use std::collections::BTreeMap;
-use std::fmt;
+use smallvec::SmallVec;
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -15,11 +16,11 @@ pub struct Event {
     /// How much the event says.
     pub level: Level,
     /// Identifies the request.
-    pub audit_id: Str,
+    pub audit_id: HeaderValue,
     /// The stage.
     pub stage: Stage,
     /// Path and query.
-    pub request_uri: String,
+    pub request_uri: RequestUri,
     /// The API verb; of non-resource requests the lower-case HTTP method.
     pub verb: Str,
     /// The sender; `None` if he was not authenticated.
@@ -29,9 +30,9 @@ pub struct Event {
     /// The verb of constrained impersonation that allowed it.
     pub impersonation_constraint: Option<Str>,
     /// Where the request came from.
-    pub source_addresses: Vec<IpAddr>,
+    pub source_addresses: SmallVec<[IpAddr; 2]>,
     /// The client's program.
-    pub user_agent: String,
+    pub user_agent: HeaderValue,
     /// The object; `None` for non-resource requests.
     pub object: Option<ObjectReference>,
     /// How it ended; `None` before the response.
@@ -44,8 +45,8 @@ pub struct Event {
     pub received: Timestamp,
     /// When the stage was reached.
     pub stage_time: Timestamp,
-    /// What authorization, admission and others say of the request.
-    pub annotations: BTreeMap<Str, Str>,
+    /// What authorization, admission and others say of the request, by key.
+    pub annotations: Vec<(Str, Str)>,
 }
 
 /// The object of a request.
@@ -106,65 +107,70 @@ macro_rules! name {
 }
 
 impl Event {
-    /// Appends the members of the event as JSON and the brace that ends it, without `kind` and
-    /// `apiVersion`, which items of an `EventList` do not have.
+    /// Adds an annotation, or replaces its value.
+    pub(crate) fn annotate(&mut self, key: Str, value: Str) {
+        match self.annotations.binary_search_by(|(known, _)| known.cmp(&key)) {
+            Ok(at) => self.annotations[at].1 = value,
+            Err(at) => self.annotations.insert(at, (key, value)),
+        }
+    }
+
+    /// Appends the members of the event as JSON, each behind a comma, and the brace that ends it,
+    /// without `kind` and `apiVersion`, which items of an `EventList` do not have.
     pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
-        let mut object = Writer { out };
-        object.text(name!("level"), self.level.name());
-        object.text(name!("auditID"), &self.audit_id);
-        object.text(name!("stage"), self.stage.name());
+        let mut object = Members { out };
+        object.plain(name!("level"), self.level.name());
+        object.header(name!("auditID"), &self.audit_id);
+        object.plain(name!("stage"), self.stage.name());
         object.text(name!("requestURI"), &self.request_uri);
         object.text(name!("verb"), &self.verb);
-        object.nested(name!("user"), |out| match &self.user {
-            Some(user) => write_user(user, out),
-            None => out.extend_from_slice(b"{}"),
-        });
+        match &self.user {
+            Some(user) => object.nested(name!("user"), |user_out| write_user(user, user_out)),
+            None => object.raw(name!("user"), b"{}"),
+        }
         if let Some(user) = &self.impersonated_user {
             object.nested(name!("impersonatedUser"), |out| write_user(user, out));
         }
         if let Some(constraint) = &self.impersonation_constraint {
-            object.nested(name!("authenticationMetadata"), |out| {
-                let mut metadata = Writer::begin(out);
+            object.nested(name!("authenticationMetadata"), |metadata| {
                 metadata.text(name!("impersonationConstraint"), constraint);
-                metadata.end();
             });
         }
         if !self.source_addresses.is_empty() {
-            object.nested(name!("sourceIPs"), |out| write_addresses(&self.source_addresses, out));
+            object.name(name!("sourceIPs"));
+            write_addresses(&self.source_addresses, object.out);
         }
-        object.filled(name!("userAgent"), &self.user_agent);
+        if !self.user_agent.is_empty() {
+            object.header(name!("userAgent"), &self.user_agent);
+        }
         if let Some(reference) = &self.object {
             object.nested(name!("objectRef"), |out| reference.write(out));
         }
         if let Some(status) = &self.status {
             object.nested(name!("responseStatus"), |out| status.write(out));
         }
-        for (name, text) in [
-            (name!("requestObject"), &self.request_object),
-            (name!("responseObject"), &self.response_object),
-        ] {
-            if let Some(text) = text {
-                object.nested(name, |out| out.extend_from_slice(text));
-            }
+        if let Some(text) = &self.request_object {
+            object.raw(name!("requestObject"), text);
         }
-        object.plain(name!("requestReceivedTimestamp"), self.received.micro());
-        object.plain(name!("stageTimestamp"), self.stage_time.micro());
+        if let Some(text) = &self.response_object {
+            object.raw(name!("responseObject"), text);
+        }
+        object.time(name!("requestReceivedTimestamp"), self.received);
+        object.time(name!("stageTimestamp"), self.stage_time);
         if !self.annotations.is_empty() {
-            object.nested(name!("annotations"), |out| {
-                let mut annotations = Writer::begin(out);
+            object.nested(name!("annotations"), |annotations| {
                 for (key, value) in &self.annotations {
-                    annotations.any(key, |out| json::write_string(value, out));
+                    annotations.key(key);
+                    json::write_string(value, annotations.out);
                 }
-                annotations.end();
             });
         }
-        object.end();
+        object.out.push(b'}');
     }
 }
 
 impl ObjectReference {
-    fn write(&self, out: &mut Vec<u8>) {
-        let mut object = Writer::begin(out);
+    fn write(&self, object: &mut Members<'_>) {
         object.filled(name!("resource"), &self.resource);
         object.filled(name!("namespace"), &self.namespace);
         object.filled(name!("name"), &self.name);
@@ -173,51 +179,50 @@ impl ObjectReference {
         object.filled(name!("apiVersion"), &self.version);
         object.filled(name!("resourceVersion"), &self.resource_version);
         object.filled(name!("subresource"), &self.subresource);
-        object.end();
     }
 }
 
 impl ResponseStatus {
-    fn write(&self, out: &mut Vec<u8>) {
-        let mut object = Writer::begin(out);
-        object.nested(name!("metadata"), |out| out.extend_from_slice(b"{}"));
+    fn write(&self, object: &mut Members<'_>) {
+        object.raw(name!("metadata"), b"{}");
         object.filled(name!("status"), &self.status);
         object.filled(name!("message"), &self.message);
         object.filled(name!("reason"), &self.reason);
         if let Some(details) = &self.details {
-            object.nested(name!("details"), |out| json::write_value(details, out));
+            object.name(name!("details"));
+            json::write_value(details, object.out);
         }
-        object.nested(name!("code"), |out| out.extend_from_slice(self.code.to_string().as_bytes()));
-        object.end();
+        object.name(name!("code"));
+        push_number(self.code, object.out);
     }
 }
 
-fn write_user(user: &User, out: &mut Vec<u8>) {
-    let mut object = Writer::begin(out);
+fn write_user(user: &User, object: &mut Members<'_>) {
     object.filled(name!("username"), &user.name);
     object.filled(name!("uid"), &user.uid);
-    object.texts(name!("groups"), user.groups.iter());
+    if !user.groups.is_empty() {
+        object.name(name!("groups"));
+        write_texts(&user.groups, object.out);
+    }
     if !user.extra.is_empty() {
         let mut extra: Vec<_> = user.extra.iter().collect();
         extra.sort();
-        object.nested(name!("extra"), |out| {
-            let mut object = Writer::begin(out);
+        object.nested(name!("extra"), |object| {
             for (key, values) in extra {
-                object.any(key, |out| write_texts(values.iter(), out));
+                object.key(key);
+                write_texts(values, object.out);
             }
-            object.end();
         });
     }
-    object.end();
 }
 
-fn write_texts<T: AsRef<str>>(texts: impl Iterator<Item = T>, out: &mut Vec<u8>) {
+fn write_texts(texts: &[Str], out: &mut Vec<u8>) {
     out.push(b'[');
-    for (at, text) in texts.enumerate() {
+    for (at, text) in texts.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        json::write_string(text.as_ref(), out);
+        json::write_string(text, out);
     }
     out.push(b']');
 }
@@ -225,75 +230,123 @@ fn write_texts<T: AsRef<str>>(texts: impl Iterator<Item = T>, out: &mut Vec<u8>)
 fn write_addresses(addresses: &[IpAddr], out: &mut Vec<u8>) {
     let mut separator = b'[';
     for address in addresses {
-        out.push(separator);
-        write_plain(address, out);
+        out.extend_from_slice(&[separator, b'"']);
+        match address {
+            IpAddr::V4(address) => {
+                for (at, part) in address.octets().into_iter().enumerate() {
+                    if at > 0 {
+                        out.push(b'.');
+                    }
+                    push_number(part.into(), out);
+                }
+            }
+            // Nothing fails to be written to memory.
+            IpAddr::V6(address) => drop(write!(out, "{address}")),
+        }
+        out.push(b'"');
         separator = b',';
     }
     out.push(b']');
 }
 
-/// Writes a text that has no character that JSON escapes.
-fn write_plain(text: impl fmt::Display, out: &mut Vec<u8>) {
-    out.push(b'"');
-    // Nothing fails to be written to memory.
-    let _ = write!(out, "{text}");
-    out.push(b'"');
+/// Appends the decimal digits of a number.
+fn push_number(number: u16, out: &mut Vec<u8>) {
+    let mut digits = [0; 5];
+    let mut rest = number;
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[first..]);
 }
 
-/// Writes the members of a JSON object, which has begun.
-struct Writer<'o> {
+/// Writes the members of a JSON object, each behind a comma. The names are `name!`; where they are
+/// inlined, they are copied as constants, without a call.
+struct Members<'o> {
     out: &'o mut Vec<u8>,
 }
 
-impl<'o> Writer<'o> {
-    fn begin(out: &'o mut Vec<u8>) -> Writer<'o> {
-        out.push(b'{');
-        Writer { out }
+impl Members<'_> {
+    #[inline(always)]
+    fn name(&mut self, name: &'static str) {
+        self.out.extend_from_slice(name.as_bytes());
     }
 
-    fn end(self) {
-        self.out.push(b'}');
-    }
-
-    /// Writes a member; `name` is a `name!`.
-    fn nested(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
-        let separated = name.as_bytes();
-        let is_first = self.out.last() == Some(&b'{');
-        self.out.extend_from_slice(if is_first { &separated[1..] } else { separated });
-        write(self.out);
-    }
-
-    /// Writes a member with any name.
-    fn any(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.out.last() != Some(&b'{') {
-            self.out.push(b',');
-        }
-        json::write_string(name, self.out);
+    /// Writes any name.
+    fn key(&mut self, key: &str) {
+        self.out.push(b',');
+        json::write_string(key, self.out);
         self.out.push(b':');
-        write(self.out);
     }
 
+    #[inline(always)]
     fn text(&mut self, name: &'static str, text: &str) {
-        self.nested(name, |out| json::write_string(text, out));
-    }
-
-    /// Writes a text that has no character that JSON escapes.
-    fn plain(&mut self, name: &'static str, text: impl fmt::Display) {
-        self.nested(name, |out| write_plain(text, out));
+        self.name(name);
+        json::write_string(text, self.out);
     }
 
     /// Writes a text unless it is empty.
+    #[inline(always)]
     fn filled(&mut self, name: &'static str, text: &str) {
         if !text.is_empty() {
             self.text(name, text);
         }
     }
 
-    /// Writes a list of texts unless it is empty.
-    fn texts<T: AsRef<str>>(&mut self, name: &'static str, texts: impl Iterator<Item = T>) {
-        let mut texts = texts.peekable();
-        if texts.peek().is_some() {
-            self.nested(name, |out| write_texts(texts, out));
+    /// Writes a text that has no character that JSON escapes.
+    #[inline(always)]
+    fn plain(&mut self, name: &'static str, text: &'static str) {
+        self.name(name);
+        self.out.push(b'"');
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.push(b'"');
+    }
+
+    /// Writes the text of a header. What is not UTF-8 is replaced.
+    fn header(&mut self, name: &'static str, value: &HeaderValue) {
+        self.name(name);
+        match value.to_str() {
+            Ok(text) => json::write_string(text, self.out),
+            Err(_) => json::write_string(&String::from_utf8_lossy(value.as_bytes()), self.out),
         }
+    }
+
+    #[inline(always)]
+    fn time(&mut self, name: &'static str, time: Timestamp) {
+        self.name(name);
+        self.out.push(b'"');
+        time.push_micro(self.out);
+        self.out.push(b'"');
+    }
+
+    /// Writes a value that is JSON already.
+    #[inline(always)]
+    fn raw(&mut self, name: &'static str, json: &[u8]) {
+        self.name(name);
+        self.out.extend_from_slice(json);
+    }
+
+    /// Writes an object.
+    #[inline(always)]
+    fn nested(&mut self, name: &'static str, write: impl FnOnce(&mut Members<'_>)) {
+        self.name(name);
+        write_object(self.out, |out| write(&mut Members { out }));
+        self.out.push(b'}');
+    }
+}
+
+/// Writes members that are each behind a comma as an object, but for the brace that ends it.
+#[inline(always)]
+pub(crate) fn write_object(out: &mut Vec<u8>, members: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    members(out);
+    match out.get_mut(begin) {
+        Some(comma) => *comma = b'{',
+        None => out.push(b'{'),
     }
 }

@@ -1,8 +1,10 @@
 //! The text line of an event (`--audit-log-format=legacy`).
 
 use crate::event::Event;
+use http::HeaderValue;
 use keelson_meta::status::quote;
 use keelson_meta::{Str, Timestamp};
+use std::borrow::Cow;
 
 /// Returns the line of an event, without a newline.
 pub(crate) fn line(event: &Event) -> String {
@@ -13,7 +15,7 @@ pub(crate) fn line(event: &Event) -> String {
     let response = event.status.as_ref().map(|status| status.code.to_string());
     let address = event.source_addresses.first().map(ToString::to_string);
     let fields = [
-        ("id", quote(&event.audit_id)),
+        ("id", quote(&text(&event.audit_id))),
         ("stage", quote(event.stage.name())),
         ("ip", quote(address.as_deref().unwrap_or("<unknown>"))),
         ("method", quote(&event.verb)),
@@ -21,7 +23,7 @@ pub(crate) fn line(event: &Event) -> String {
         ("groups", quote(&groups.map_or_else(|| "<none>".to_owned(), |groups| list(groups)))),
         ("as", quote(acting.map_or("<self>", |user| &user.name))),
         ("asgroups", quote(&acting.map_or_else(|| "<lookup>".to_owned(), |u| list(&u.groups)))),
-        ("user-agent", quote(&event.user_agent)),
+        ("user-agent", quote(&text(&event.user_agent))),
         ("namespace", quote(namespace.filter(|name| !name.is_empty()).unwrap_or("<none>"))),
         ("uri", quote(&event.request_uri)),
         ("response", format!("\"{}\"", response.as_deref().unwrap_or("<deferred>"))),
@@ -31,6 +33,10 @@ pub(crate) fn line(event: &Event) -> String {
         out.push_str(&format!(" {name}={value}"));
     }
     out
+}
+
+fn text(header: &HeaderValue) -> Cow<'_, str> {
+    String::from_utf8_lossy(header.as_bytes())
 }
 
 fn list(texts: &[Str]) -> String {

@@ -24,4 +24,4 @@ pub use event::{Event, ObjectReference, ResponseStatus};
 pub use level::{Level, Stage, Stages};
 pub use metrics::Metrics;
 pub use policy::{Policy, PolicyError, RequestConfig};
-pub use request::{request_uri, source_addresses, user_agent};
+pub use request::{RequestUri, Sender, request_uri};

@@ -4,6 +4,7 @@
 use crate::Str;
 use smol_str::ToSmolStr;
 use std::fmt;
+use std::io::Write;
 
 mod parse;
 mod span;
@@ -77,22 +78,57 @@ impl Timestamp {
     }
 
     fn write_seconds(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(text) = self.seconds_text() {
+            return f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?);
+        }
         let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY_SECONDS));
         let second = self.seconds.rem_euclid(DAY_SECONDS);
         let hour = second / 3600;
         let minute = second / 60 % 60;
         let second = second % 60;
-        if (0..10_000).contains(&year) {
-            let mut text = *b"0000-00-00T00:00:00";
-            let places = [(0, year / 100), (2, year % 100), (5, month), (8, day)];
-            for (at, number) in places.into_iter().chain([(11, hour), (14, minute), (17, second)]) {
-                text[at] += (number / 10) as u8;
-                text[at + 1] += (number % 10) as u8;
-            }
-            return f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?);
-        }
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
     }
+
+    /// Returns date and time of a year with four digits.
+    fn seconds_text(self) -> Option<[u8; 19]> {
+        let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY_SECONDS));
+        let year = u32::try_from(year).ok().filter(|year| *year < 10_000)?;
+        let second = self.seconds.rem_euclid(DAY_SECONDS) as u32;
+        let [a, b] = two_digits(year / 100);
+        let [c, d] = two_digits(year % 100);
+        let [e, f] = two_digits(month as u32);
+        let [g, h] = two_digits(day as u32);
+        let [i, j] = two_digits(second / 3600);
+        let [k, l] = two_digits(second / 60 % 60);
+        let [m, n] = two_digits(second % 60);
+        Some([a, b, c, d, b'-', e, f, b'-', g, h, b'T', i, j, b':', k, l, b':', m, n])
+    }
+
+    /// Appends meta/v1 MicroTime: `2006-01-02T15:04:05.000000Z`.
+    pub fn push_micro(self, out: &mut Vec<u8>) {
+        match self.seconds_text() {
+            Some(text) => {
+                out.extend_from_slice(&text);
+                out.extend_from_slice(&self.micro_fraction());
+            }
+            // Nothing fails to be written to memory.
+            None => drop(write!(out, "{}", self.micro())),
+        }
+    }
+
+    fn micro_fraction(self) -> [u8; 8] {
+        let micros = self.nanos / 1000;
+        let [a, b] = two_digits(micros / 10_000 % 100);
+        let [c, d] = two_digits(micros / 100 % 100);
+        let [e, f] = two_digits(micros % 100);
+        [b'.', a, b, c, d, e, f, b'Z']
+    }
+}
+
+/// Returns the digits of a number below 100.
+fn two_digits(number: u32) -> [u8; 2] {
+    let tens = (number / 10) as u8;
+    [b'0' + tens, b'0' + (number as u8 - tens * 10)]
 }
 
 impl fmt::Display for Timestamp {
@@ -123,13 +159,8 @@ pub struct Micro(Timestamp);
 impl fmt::Display for Micro {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.write_seconds(f)?;
-        let mut text = *b".000000Z";
-        let mut rest = self.0.nanos / 1000;
-        for digit in text[1..7].iter_mut().rev() {
-            *digit += (rest % 10) as u8;
-            rest /= 10;
-        }
-        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        let fraction = self.0.micro_fraction();
+        f.write_str(std::str::from_utf8(&fraction).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -147,15 +178,16 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 /// Returns year, month and day for a number of days since 1970-01-01.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
-    let day_of_era = days.rem_euclid(146_097);
+    // The rest fits into 32 bits, which divide faster.
+    let day_of_era = days.rem_euclid(146_097) as u32;
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = (month_from_march + 2) % 12 + 1;
-    let year = days.div_euclid(146_097) * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day)
+    let year = days.div_euclid(146_097) * 400 + i64::from(year_of_era) + i64::from(month <= 2);
+    (year, i64::from(month), i64::from(day))
 }
 
 fn days_in_month(year: i64, month: i64) -> i64 {

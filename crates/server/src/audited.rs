@@ -6,13 +6,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, Uri};
 use keelson_audit::{
     Audit, Event, Level, NotStored, ObjectReference, Prepared, RequestConfig, ResponseStatus,
-    Stage, request_uri, source_addresses, user_agent,
+    Sender, Stage, request_uri,
 };
 use keelson_auth::{Annotations, Attributes, User};
 use keelson_meta::time::GoDuration;
 use keelson_meta::{Str, Timestamp};
 use keelson_registry::Registry;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -108,12 +107,16 @@ impl AuditedRequest {
         self.config.omit_managed_fields
     }
 
+    /// Stores the first event, at once if no backend blocks; else it is returned, for
+    /// [`AuditedRequest::received`].
+    pub fn receive(&self) -> Option<Prepared> {
+        let prepared = self.audit.prepare(self.config, &self.state().event)?;
+        self.audit.store_at_once(prepared)
+    }
+
     /// Stores the first event. A request whose event is not stored must not go on.
-    pub async fn received(&self) -> Result<(), NotStored> {
-        let Some(prepared) = self.audit.prepare(self.config, &self.state().event) else {
-            return Ok(());
-        };
-        let stored = self.audit.store(prepared).await;
+    pub async fn received(&self, first: Prepared) -> Result<(), NotStored> {
+        let stored = self.audit.store(first).await;
         if stored.is_err() {
             self.state().progress = Progress::Complete;
         }
@@ -149,40 +152,56 @@ impl AuditedRequest {
         self.state().event.request_object = Some(text);
     }
 
+    /// Returns whether events show the objects of responses.
+    pub fn shows_response(&self) -> bool {
+        self.level() == Level::RequestResponse
+    }
+
     /// Records the response. Stores its events, but for the last one of a response that lasts.
-    pub async fn answered(
+    /// Those for which the request has to wait are returned, for [`AuditedRequest::store`].
+    pub fn answered(
         &self,
-        reply: &mut Response<Body>,
+        reply: &Response<Body>,
         shows_objects: bool,
         is_upgraded: bool,
-    ) {
+    ) -> Vec<Prepared> {
         if self.state().progress == Progress::Complete {
             // Its first event was not stored: it has no others.
-            return;
+            return vec![];
         }
-        let shown = response_object::read(
-            reply,
-            shows_objects && self.level() == Level::RequestResponse,
-            self.omits_managed_fields(),
-        )
-        .await;
+        let wants_object = shows_objects && self.shows_response();
+        let shown = response_object::read(reply, wants_object, self.omits_managed_fields());
         {
             let event = &mut self.state().event;
             event.status = Some(match &shown.status {
                 Some(status) => ResponseStatus::of(status, reply.status().as_u16()),
                 None => ResponseStatus { code: reply.status().as_u16(), ..Default::default() },
             });
-            if self.level() == Level::RequestResponse {
+            if self.shows_response() {
                 event.response_object = shown.object;
             }
         }
+        let mut waiting = vec![];
+        let mut process = |stage, progress| {
+            let prepared = self.reach(stage, progress);
+            waiting.extend(prepared.and_then(|event| self.audit.store_at_once(event)));
+        };
         if self.is_long_running || self.is_refused {
-            self.process(Stage::ResponseStarted, Progress::Started).await;
+            process(Stage::ResponseStarted, Progress::Started);
         }
         if self.is_refused {
             self.state().progress = Progress::Complete;
         } else if !is_upgraded && !reply.body().is_lasting() {
-            self.process(Stage::ResponseComplete, Progress::Complete).await;
+            process(Stage::ResponseComplete, Progress::Complete);
+        }
+        waiting
+    }
+
+    /// Stores events of the response, in their order. That one may not be stored is no concern of
+    /// the client: his request has been done.
+    pub async fn store(&self, events: Vec<Prepared>) {
+        for event in events {
+            let _ = self.audit.store(event).await;
         }
     }
 
@@ -198,31 +217,24 @@ impl AuditedRequest {
             code: 500,
             details: None,
         });
-        self.process(Stage::Panic, Progress::Complete).await;
-    }
-
-    /// Stores an event of the response. That it may not be stored is no concern of the client: his
-    /// request has been done.
-    async fn process(&self, stage: Stage, progress: Progress) {
-        if let Some(prepared) = self.reach(stage, progress) {
-            let _ = self.audit.store(prepared).await;
-        }
+        self.store(self.reach(Stage::Panic, Progress::Complete).into_iter().collect()).await;
     }
 
     /// Makes the event of a stage that is reached now, if it has one.
     fn reach(&self, stage: Stage, progress: Progress) -> Option<Prepared> {
-        let annotations = self.annotations.list();
+        let mut annotations = self.annotations.list();
         let now = self.registry.clock.now();
         let latency = self.started.elapsed();
+        if stage == Stage::ResponseComplete && !self.is_long_running && latency > LATENCY_MIN {
+            annotations.push((LATENCY, GoDuration::from(latency).to_string().into()));
+        }
+        annotations.sort_unstable();
         let mut state = self.state();
         state.progress = progress;
         let event = &mut state.event;
         event.stage = stage;
         event.stage_time = now;
-        event.annotations.extend(annotations);
-        if stage == Stage::ResponseComplete && !self.is_long_running && latency > LATENCY_MIN {
-            event.annotations.insert(LATENCY, GoDuration::from(latency).to_string().into());
-        }
+        event.annotations = annotations;
         self.audit.prepare(self.config, event)
     }
 }
@@ -262,27 +274,25 @@ impl Arrival<'_> {
             subresource: attributes.subresource.clone(),
             ..ObjectReference::default()
         });
+        let Sender { addresses, user_agent } = Sender::of_headers(self.headers, self.client);
         Event {
             level,
-            audit_id: match std::str::from_utf8(self.audit_id.as_bytes()) {
-                Ok(text) => Str::new(text),
-                Err(_) => String::from_utf8_lossy(self.audit_id.as_bytes()).into(),
-            },
+            audit_id: self.audit_id.clone(),
             stage: Stage::RequestReceived,
             request_uri: request_uri(self.uri),
             verb: attributes.verb.clone(),
             user: self.user.cloned(),
             impersonated_user: None,
             impersonation_constraint: None,
-            source_addresses: source_addresses(self.headers, self.client),
-            user_agent: user_agent(self.headers),
+            source_addresses: addresses,
+            user_agent,
             object,
             status: None,
             request_object: None,
             response_object: None,
             received,
             stage_time: received,
-            annotations: BTreeMap::new(),
+            annotations: vec![],
         }
     }
 }

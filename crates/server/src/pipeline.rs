@@ -33,6 +33,7 @@ use crate::resolve::{self, ResolvedRoute};
 use crate::resource;
 use crate::respond::{self, OwnHeaders, Reply};
 use crate::response_body::ResponseBody;
+use crate::response_object;
 use crate::route::{ResourceRoute, Route, is_dotted};
 use crate::traced::{self, Seen};
 use crate::upgrade::{Upgrade, UpgradedConnection};
@@ -268,7 +269,16 @@ impl Arrived {
                 Route::Resource(_) | Route::Invalid => true,
             };
             let is_upgraded = self.connection.is_some();
-            Box::pin(audited.answered(&mut reply, shows_objects, is_upgraded)).await;
+            if shows_objects
+                && audited.shows_response()
+                && response_object::encoding(&reply).is_some()
+            {
+                Box::pin(reply.body_mut().complete()).await;
+            }
+            let waiting = audited.answered(&reply, shows_objects, is_upgraded);
+            if !waiting.is_empty() {
+                Box::pin(audited.store(waiting)).await;
+            }
         }
         if self.head.method == Method::HEAD {
             respond::drop_body(&mut reply);
@@ -374,8 +384,10 @@ impl<'a> Known<'a> {
         request.start_audit(app, Some((&user, &attributes)));
         if let Some(audited) = request.head.audited.clone() {
             // A request whose event must be stored and is not does not go on.
-            let stored = Box::pin(audited.received()).await;
-            stored.map_err(|why| respond::internal_error(&request.head, &why))?;
+            if let Some(first) = audited.receive() {
+                let stored = Box::pin(audited.received(first)).await;
+                stored.map_err(|why| respond::internal_error(&request.head, &why))?;
+            }
         }
         request.end_step(app, Filter::Audit);
         Ok(Known { user, attributes, request })

@@ -23,30 +23,29 @@ pub(crate) struct Shown {
     pub status: Option<Value>,
 }
 
-/// Reads the body of a response. A list that would be encoded while it is sent is encoded whole if
-/// its object is wanted.
-pub(crate) async fn read(
-    reply: &mut Response<Body>,
+/// Reads the body of a response. The object of a list that is encoded while it is sent is there
+/// only after [`Body::complete`].
+pub(crate) fn read(
+    reply: &Response<Body>,
     wants_object: bool,
     omits_managed_fields: bool,
 ) -> Shown {
-    // As upstream, the Status that says that no media type is acceptable is not shown.
-    if reply.status() == StatusCode::NOT_ACCEPTABLE {
-        return Shown::default();
-    }
-    let media_type = header_lists::text(reply.headers(), header::CONTENT_TYPE);
-    let Some(encoding) = media_type.and_then(Encoding::of_media_type) else {
-        return Shown::default();
-    };
-    let is_failure = reply.status().as_u16() >= 400;
-    if wants_object {
-        reply.body_mut().complete().await;
-    }
+    let Some(encoding) = encoding(reply) else { return Shown::default() };
     let Some(body) = reply.body().whole() else { return Shown::default() };
+    let is_failure = reply.status().as_u16() >= 400;
     if !(wants_object || is_failure || may_be_status(encoding, body)) {
         return Shown::default();
     }
     off_worker::compute(body.len(), || show(encoding, body, omits_managed_fields))
+}
+
+/// Returns the encoding of a body that an event may show.
+pub(crate) fn encoding(reply: &Response<Body>) -> Option<Encoding> {
+    // As upstream, the Status that says that no media type is acceptable is not shown.
+    if reply.status() == StatusCode::NOT_ACCEPTABLE {
+        return None;
+    }
+    header_lists::text(reply.headers(), header::CONTENT_TYPE).and_then(Encoding::of_media_type)
 }
 
 fn show(encoding: Encoding, body: &[u8], omits_managed_fields: bool) -> Shown {

@@ -4,7 +4,9 @@ use super::*;
 use crate::backend::{Batching, LogFile, LogFileOptions, Mode, Truncation};
 use crate::encoded::Format;
 use crate::encoded::tests::small_event;
+use crate::request::RequestUri;
 use bytes::Bytes;
+use http::HeaderValue;
 use keelson_metrics::Exposition;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,7 @@ fn batching(buffer_events_max: usize, batch_events_max: usize) -> Batching {
 fn event(number: usize, size: usize) -> Event {
     Event {
         level: Level::Request,
-        audit_id: format!("e{number}").into(),
+        audit_id: HeaderValue::try_from(format!("e{number}")).expect("an id"),
         request_object: Some(Bytes::from(format!("\"{}\"", "x".repeat(size)))),
         ..small_event()
     }
@@ -118,7 +120,8 @@ async fn large_events_lose_their_objects_and_larger_ones_are_lost() {
     let (audit, path) = audit(Mode::Blocking, Some(limits), folder.path());
     send(&audit, &event(1, 10)).await;
     send(&audit, &event(2, 500)).await;
-    let long = Event { request_uri: "x".repeat(500), ..event(3, 10) };
+    let long = RequestUri::Redacted("x".repeat(500));
+    let long = Event { request_uri: long, ..event(3, 10) };
     assert!(send(&audit, &long).await);
     send(&audit, &event(4, 10)).await;
     send(&audit, &event(5, 10)).await;

@@ -3,30 +3,32 @@
 use super::*;
 use crate::event::{ObjectReference, ResponseStatus};
 use crate::level::{Level, Stage};
+use crate::request::RequestUri;
+use http::HeaderValue;
 use keelson_meta::{Timestamp, User};
-use std::collections::BTreeMap;
+use smallvec::smallvec;
 use std::net::IpAddr;
 
 /// Returns an event with the fewest fields.
 pub(crate) fn small_event() -> Event {
     Event {
         level: Level::Metadata,
-        audit_id: "id".into(),
+        audit_id: HeaderValue::from_static("id"),
         stage: Stage::RequestReceived,
-        request_uri: "/healthz?a=<&>".to_owned(),
+        request_uri: RequestUri::Redacted("/healthz?a=<&>".to_owned()),
         verb: Str::default(),
         user: None,
         impersonated_user: None,
         impersonation_constraint: None,
-        source_addresses: vec![],
-        user_agent: String::new(),
+        source_addresses: smallvec![],
+        user_agent: HeaderValue::from_static(""),
         object: None,
         status: None,
         request_object: None,
         response_object: None,
         received: Timestamp::new(1_795_725_663, 744_007_999),
         stage_time: Timestamp::new(1_795_725_663, 748_325_000),
-        annotations: BTreeMap::new(),
+        annotations: vec![],
     }
 }
 
@@ -47,8 +49,8 @@ fn full_event() -> Event {
         }),
         impersonated_user: Some(User { name: "bob".into(), ..User::default() }),
         impersonation_constraint: Some("impersonate:user-info".into()),
-        source_addresses: vec![IpAddr::from([1, 2, 3, 4])],
-        user_agent: "test/1".to_owned(),
+        source_addresses: smallvec![IpAddr::from([1, 2, 3, 4])],
+        user_agent: HeaderValue::from_static("test/1"),
         object: Some(ObjectReference {
             resource: "pods".into(),
             namespace: "ns".into(),
@@ -62,7 +64,7 @@ fn full_event() -> Event {
         status: Some(ResponseStatus::of(&status, 409)),
         request_object: Some(Bytes::from_static(b"{\"a\":1}")),
         response_object: Some(Bytes::from_static(b"[]")),
-        annotations: BTreeMap::from([("b".into(), "".into()), ("a".into(), "x".into())]),
+        annotations: vec![("a".into(), "x".into()), ("b".into(), "".into())],
         ..small_event()
     }
 }
