@@ -4,7 +4,8 @@
 use crate::attributes::DynamicPlugIn;
 use crate::chain::Chain;
 use crate::plug_ins::{
-    ClusterTrustBundleAttest, ImagePolicyWebhook, OwnerReferencesPermissionEnforcement,
+    ClusterTrustBundleAttest, ImagePolicyWebhook, MUTATING_POLICIES,
+    OwnerReferencesPermissionEnforcement,
 };
 use crate::policies::{MutatingPolicies, ValidatingPolicies};
 use crate::webhooks::{MutatingWebhooks, ValidatingWebhooks};
@@ -37,6 +38,9 @@ pub fn dynamic_plug_ins(
         .is_on(Feature::ClusterTrustBundle)
         .then(|| Arc::new(ClusterTrustBundleAttest) as Arc<dyn DynamicPlugIn>);
     let all = images.into_iter().chain(attest).chain(others);
-    let enabled = all.filter(|plug_in| chain.has(plug_in.name()));
+    let mutates_by_policy = features.is_on(Feature::MutatingAdmissionPolicy);
+    let enabled = all.filter(|plug_in| {
+        chain.has(plug_in.name()) && (mutates_by_policy || plug_in.name() != MUTATING_POLICIES)
+    });
     in_process.iter().cloned().chain(enabled).collect()
 }

@@ -308,11 +308,13 @@ impl Members<'_> {
     }
 
     /// Writes the text of a header. What is not UTF-8 is replaced.
+    #[inline(always)]
     fn header(&mut self, name: &'static str, value: &HeaderValue) {
         self.name(name);
-        match value.to_str() {
-            Ok(text) => json::write_string(text, self.out),
-            Err(_) => json::write_string(&String::from_utf8_lossy(value.as_bytes()), self.out),
+        let bytes = value.as_bytes();
+        match bytes.is_ascii() {
+            true => json::write_utf8(bytes, self.out),
+            false => json::write_string(&String::from_utf8_lossy(bytes), self.out),
         }
     }
 

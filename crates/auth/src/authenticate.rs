@@ -1,18 +1,15 @@
 //! Authenticates requests: the headers of a front proxy, then client certificates, then bearer
 //! tokens.
 
+use crate::certificate_user::CertificateUser;
 use crate::oidc::AnonymousConfig;
 use crate::remote_tokens::{RemoteTokens, RemoteUser};
 use crate::service_account::{AuthenticatedToken, ServiceAccountTokens};
 use crate::token_digest::Token;
-use crate::{
-    ANONYMOUS, AUTHENTICATED, BootstrapTokens, CredentialNotes, FrontProxy, TokenFile,
-    UNAUTHENTICATED,
-};
+use crate::{ANONYMOUS, BootstrapTokens, CredentialNotes, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
 use std::sync::Arc;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The credentials of a request.
 #[derive(Default)]
@@ -42,13 +39,13 @@ pub enum ProtocolToken {
 }
 
 /// A client's certificate.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default)]
 pub enum Certificate<'a> {
     /// The client sent none.
     #[default]
     Absent,
-    /// DER, verified against the client CA.
-    Verified(&'a [u8]),
+    /// Verified against the client CA.
+    Verified(&'a CertificateUser),
     /// Not signed by the client CA, expired, or not yet valid.
     Refused,
 }
@@ -58,7 +55,7 @@ impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
             .field("authorization", &self.authorization.is_some())
-            .field("certificate", &(self.certificate != Certificate::Absent))
+            .field("certificate", &!matches!(self.certificate, Certificate::Absent))
             .field("front_proxy", &self.front_proxy.is_some())
             .finish()
     }
@@ -74,6 +71,7 @@ pub struct Authenticator {
     remote: Option<RemoteTokens>,
     /// Which requests without credentials are served as [`ANONYMOUS`].
     anonymous: AnonymousConfig,
+    reads_certificate_uids: bool,
 }
 
 impl Default for Authenticator {
@@ -95,7 +93,15 @@ impl Authenticator {
             front_proxy: None,
             remote: None,
             anonymous: AnonymousConfig { enabled: true, paths: vec![] },
+            reads_certificate_uids: true,
         }
+    }
+
+    /// Sets whether client certificates may name UIDs (AllowParsingUserUIDFromCertAuth).
+    #[must_use]
+    pub fn with_certificate_uids(mut self, reads: bool) -> Self {
+        self.reads_certificate_uids = reads;
+        self
     }
 
     /// Also accepts service account tokens.
@@ -154,8 +160,8 @@ impl Authenticator {
         if let Some(user) = credentials.front_proxy {
             return Ok(user);
         }
-        if let Certificate::Verified(der) = credentials.certificate
-            && let Some(user) = certificate_user(der)
+        if let Certificate::Verified(shown) = credentials.certificate
+            && let Some(user) = shown.user(self.reads_certificate_uids)
         {
             return Ok(user);
         }
@@ -177,7 +183,7 @@ impl Authenticator {
                 Certificate::Refused => true,
                 // A certificate without a common name counts as none; an unreadable one is an
                 // error.
-                Certificate::Verified(der) => has_common_name(der),
+                Certificate::Verified(shown) => shown.has_name(),
             };
         if is_invalid || !self.anonymous.serves(credentials.path) {
             return Err(Status::unauthorized());
@@ -267,36 +273,6 @@ fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.trim().split_once(' ')?;
     let is_token = !token.is_empty() && !token.starts_with(' ');
     (scheme.eq_ignore_ascii_case("bearer") && is_token).then_some(token)
-}
-
-/// Returns whether a certificate has a common name, even an unreadable one.
-fn has_common_name(der: &[u8]) -> bool {
-    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return true };
-    let last = certificate.subject().iter_common_name().last();
-    last.is_some_and(|name| !name.as_slice().is_empty())
-}
-
-/// Returns the user of a certificate: common name as name, organizations as groups.
-fn certificate_user(der: &[u8]) -> Option<User> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let subject = certificate.subject();
-    // The last one counts, as in Go.
-    let name = subject.iter_common_name().last()?.as_str().ok().filter(|n| !n.is_empty())?;
-    // An unreadable group must not count as absent.
-    let groups = subject
-        .iter_organization()
-        .map(|o| o.as_str().map(Str::new))
-        .collect::<Result<_, _>>()
-        .ok()?;
-    let digest = sha2::Digest::finalize(sha2::Digest::chain_update(
-        <sha2::Sha256 as sha2::Digest>::new(),
-        der,
-    ));
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let id = Str::from(format!("X509SHA256={hex}"));
-    let extra = vec![(Str::new("authentication.kubernetes.io/credential-id"), vec![id])];
-    let user = User { name: name.into(), uid: Str::default(), groups, extra };
-    Some(user.with_group(AUTHENTICATED))
 }
 
 #[cfg(test)]

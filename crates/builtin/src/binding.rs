@@ -1,8 +1,8 @@
 //! Binding: assigns a pod to a node, through `pods/NAME/binding` or the older `bindings`.
 
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersionKind, GroupVersionResource, Object, Path, Reason,
-    Status, Str, Value,
+    ErrorList, Failure, Feature, FieldError, GroupVersionKind, GroupVersionResource, Object, Path,
+    Reason, Status, Str, Value,
 };
 use keelson_registry::hooks::Action;
 use keelson_registry::options::WriteOptions;
@@ -52,6 +52,7 @@ async fn bind(
     req.validate_admitted(&write, &configs, &binding, warnings).await?;
     let node = binding.str_at(&["target", "name"]).to_owned();
     let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
+    let features = registry.options.features;
     let change = |live: Option<&Object>| {
         let live = live.ok_or_else(|| target.not_found())?;
         check_action(target, &binding, live, dry_run)?;
@@ -73,12 +74,16 @@ async fn bind(
         for (key, value) in binding.meta_map("annotations") {
             object.metadata_mut().object_at("annotations").insert(key, value);
         }
-        for (key, value) in binding.meta_map("labels") {
-            object.metadata_mut().object_at("labels").insert(key, value);
+        if features.is_on(Feature::PodTopologyLabelsAdmission) {
+            for (key, value) in binding.meta_map("labels") {
+                object.metadata_mut().object_at("labels").insert(key, value);
+            }
         }
         set_scheduled(&mut object, &registry.clock.now().text());
-        // The pod waits for room nowhere any more.
-        object.object_mut("status").remove("nominatedNodeName");
+        if features.is_on(Feature::ClearingNominatedNodeNameAfterBinding) {
+            // The pod waits for room nowhere any more.
+            object.object_mut("status").remove("nominatedNodeName");
+        }
         Ok(NewObject { object, managed: true, warnings: vec![] })
     };
     let options = WriteOptions { dry_run, ..WriteOptions::default() };

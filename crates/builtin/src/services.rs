@@ -12,6 +12,7 @@ pub use ports::PortLeaks;
 pub use repair::run;
 
 use keelson_kinds::service::{families, validate_addresses};
+use keelson_kinds::with_features;
 use keelson_meta::{Failure, Object, Status};
 use keelson_registry::hooks::{Claim, Claims, Ending};
 use keelson_registry::metrics::AllocationWay;
@@ -167,7 +168,8 @@ impl Services {
         dry_run: bool,
     ) -> Option<Failure> {
         if service.str_at(&["spec", "clusterIP"]) == "None" {
-            let errors = validate_addresses(service, old);
+            let features = registry.options.features;
+            let errors = with_features(features, || validate_addresses(service, old));
             let is_valid = errors.is_empty();
             return (!is_valid).then(|| Status::invalid("", "Service", service.name(), errors));
         }
@@ -184,7 +186,9 @@ impl Services {
         mode: Mode,
         allocations: &mut Allocations,
     ) -> Result<(), Failure> {
-        families::complete(service, old, &addresses::families(registry))?;
+        with_features(registry.options.features, || {
+            families::complete(service, old, &addresses::families(registry))
+        })?;
         addresses::allocate(registry, service, old, mode, allocations).await?;
         let random = u128::from_le_bytes(registry.clock.random());
         let wanted = ports::of(service);

@@ -42,42 +42,15 @@ pub fn parse(values: &[String]) -> Result<Features, GatesError> {
 
 /// Gates that can be changed in kube-apiserver, but not in Keelson. COMPAT.md lists them, too.
 const FIXED: &[Feature] = &[
-    Feature::APIResponseCompression,
     Feature::APIServerIdentity,
-    Feature::AllowInsecureKubeletCertificateSigningRequests,
-    Feature::AllowParsingUserUIDFromCertAuth,
-    Feature::AllowServiceExternalIPs,
-    Feature::AuthorizePodWebsocketUpgradeCreatePermission,
     Feature::CRDObservedGenerationTracking,
-    Feature::ClearingNominatedNodeNameAfterBinding,
-    Feature::ConstrainedImpersonation,
-    Feature::DeclarativeValidationBeta,
-    Feature::DeclarativeValidationTakeover,
-    Feature::InPlacePodLevelResourcesVerticalScaling,
-    Feature::InPlacePodVerticalScalingInitContainers,
     Feature::ManifestBasedAdmissionControlConfig,
-    Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge,
-    Feature::MutablePodResourcesForSuspendedJobs,
-    Feature::MutableSchedulingDirectivesForSuspendedJobs,
-    Feature::MutatingAdmissionPolicy,
-    Feature::NominatedNodeNameForExpectation,
     Feature::OpenAPIEnums,
-    Feature::PodDeletionCost,
-    Feature::PodLogsQuerySplitStreams,
-    Feature::PodTopologyLabelsAdmission,
-    Feature::PreventStaticPodAPIReferences,
-    Feature::RelaxedServiceNameValidation,
     Feature::RemoteRequestHeaderUID,
-    Feature::ResourceHealthStatusMessage,
-    Feature::RestartAllContainersOnContainerExits,
-    Feature::ServiceAccountNodeAudienceRestriction,
     Feature::ServiceCIDRStatusFieldWiping,
     Feature::ShardedListAndWatch,
     Feature::StorageVersionAPI,
-    Feature::StorageVersionHash,
-    Feature::StrictIPCIDRValidation,
     Feature::StructuredAuthenticationConfigurationEgressSelector,
-    Feature::WatchList,
     Feature::WorkloadWithJob,
 ];
 
@@ -91,11 +64,11 @@ mod tests {
             let values: Vec<String> = value.split(',').map(str::to_owned).collect();
             parse(&values).map_err(|error| error.to_string())
         };
-        let fixed = Feature::APIResponseCompression;
+        let fixed = Feature::OpenAPIEnums;
         assert_eq!(parse("AllBeta=false").map(|features| features.is_on(fixed)), Ok(true));
-        assert_eq!(parse("kube:APIResponseCompression=true"), Ok(Features::default()));
-        let why = "APIResponseCompression is true in Keelson and cannot be switched";
-        assert_eq!(parse("kube:APIResponseCompression=false"), Err(why.to_owned()));
+        assert_eq!(parse("kube:OpenAPIEnums=true"), Ok(Features::default()));
+        let why = "OpenAPIEnums is true in Keelson and cannot be switched";
+        assert_eq!(parse("kube:OpenAPIEnums=false"), Err(why.to_owned()));
         let why = "unrecognized feature gate: NoSuch";
         assert_eq!(parse("NoSuch=true"), Err(why.to_owned()));
     }

@@ -425,7 +425,10 @@ impl Builder {
         let mut authenticator = Authenticator::new(self.authentication.tokens)
             .with_service_accounts(tokens.accounts)
             .with_front_proxy(self.authentication.front_proxy.map(|proxy| proxy.headers))
-            .with_anonymous(self.authentication.anonymous);
+            .with_anonymous(self.authentication.anonymous)
+            .with_certificate_uids(
+                self.apis.features.is_on(Feature::AllowParsingUserUIDFromCertAuth),
+            );
         if let Some(remote) = tokens.remote {
             authenticator = authenticator.with_remote_tokens(remote);
         }

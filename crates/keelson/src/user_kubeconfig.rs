@@ -87,7 +87,9 @@ fn pem(der: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::pki::Pki;
-    use keelson_auth::{Authenticator, Certificate, CredentialNotes, Credentials, x509};
+    use keelson_auth::{
+        Authenticator, Certificate, CertificateUser, CredentialNotes, Credentials, x509,
+    };
     use keelson_meta::Timestamp;
 
     const NOW: i64 = 1_800_000_000;
@@ -117,7 +119,8 @@ mod tests {
             assert_eq!(x509::validity(&der), Some(Validity { not_before, not_after }));
             let key = KeyPair::from_pem(&pair.key).expect("a key");
             assert!(x509::has_public_key(&der, &key.subject_public_key_info()));
-            let certificate = Certificate::Verified(&der);
+            let shown = CertificateUser::read(&der);
+            let certificate = Certificate::Verified(&shown);
             let credentials = Credentials { certificate, ..Credentials::default() };
             let authenticator = Authenticator::default();
             let notes = &mut CredentialNotes::default();

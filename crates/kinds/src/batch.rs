@@ -5,17 +5,18 @@ mod schedule;
 mod selector;
 mod status;
 
-use super::check::{Field, child, children, default, default_empty};
+use super::check::{Field, child, children, default, default_empty, take};
 use crate::core::pod;
 use crate::core::pod::POD_SPEC;
 use crate::equality::{self, go};
 use crate::gated_fields::GatedFields;
+use crate::gates;
 use crate::row::Row;
 use crate::strategy::{Check, GarbageCollection, Generation, SelectableField, Strategy};
 use keelson_meta::names;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Value};
 
 /// The resources of the group.
 pub(crate) const ROWS: &[Row] = &[
@@ -316,33 +317,87 @@ fn completions(spec: &Field<'_, '_>, stored: &Field<'_, '_>, errors: &mut ErrorL
     }
 }
 
-/// Validates changes of the template. A suspended job that never started may change its scheduling
-/// directives.
+/// Validates changes of the template. A suspended job without pods, which never started or has
+/// stopped, may change its scheduling directives and the resources of its containers (upstream's
+/// `shouldAllowMutablePodTemplate`).
 fn template_update(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
     let at = spec.field("template");
     let before = Field::of(old, "spec");
-    let stored = before.get("template");
-    let suspended = old.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
-    if !suspended || !old.str_at(&["status", "startTime"]).is_empty() {
+    let is_suspended = old.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
+    let never_started = old.str_at(&["status", "startTime"]).is_empty();
+    let is_idle = old.at(&["status", "active"]).and_then(Value::as_int).unwrap_or_default() == 0;
+    let may_change = is_suspended && is_idle && (never_started || has_stopped(old));
+    let directives = match gates::is_on(Feature::MutableSchedulingDirectivesForSuspendedJobs) {
+        true => may_change,
+        false => is_suspended && never_started,
+    };
+    let resources = may_change && gates::is_on(Feature::MutablePodResourcesForSuspendedJobs);
+    if !directives && !resources {
         return spec.unchanged_member("template", go::JOB_SPEC, before.value, errors);
     }
-    let rest = |template: &Value| {
-        let mut template = template.clone();
-        let Some(map) = template.as_object_mut() else { return template };
-        map.remove("metadata");
-        let inner = map.object_at("spec");
-        for name in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
-            inner.remove(name);
+    let mut stored = before.get("template").clone();
+    if let Some(stored) = stored.as_object_mut() {
+        if directives {
+            take_directives(at.value, stored);
         }
-        for list in ["containers", "initContainers"] {
-            children(inner, list).for_each(|container| {
-                container.remove("resources");
-            });
+        if resources {
+            take_resources(at.get("spec"), stored.object_at("spec"));
+            // Only the spec is compared then.
+            take(at.value.as_object(), stored, "metadata");
         }
-        template
-    };
-    if !equality::equal_members(go::JOB_SPEC, "template", &rest(at.value), &rest(stored)) {
-        at.field("spec").invalid(errors, keelson_meta::object_meta::IMMUTABLE);
+    }
+    if !equality::equal_members(go::JOB_SPEC, "template", at.value, &stored) {
+        let place = if resources { at.field("spec") } else { at };
+        place.invalid(errors, keelson_meta::object_meta::IMMUTABLE);
+    }
+}
+
+/// Returns whether a suspended job has stopped.
+fn has_stopped(job: &Object) -> bool {
+    job.array_at(&["status", "conditions"]).iter().any(|condition| {
+        condition.str_at(&["type"]) == Some("Suspended")
+            && condition.str_at(&["status"]) == Some("True")
+    })
+}
+
+/// Copies labels, annotations and what says on which nodes pods may run.
+fn take_directives(template: &Value, stored: &mut Map) {
+    take_members(template, stored, "metadata", &["labels", "annotations"]);
+    take_members(template, stored, "spec", &["nodeSelector", "tolerations", "schedulingGates"]);
+    let affinity = template.at(&["spec", "affinity"]).and_then(Value::as_object);
+    let spec = stored.object_at("spec");
+    if affinity.is_some() || spec.get("affinity").is_some_and(|stored| !stored.is_null()) {
+        let merged = spec.object_at("affinity");
+        take(affinity, merged, "nodeAffinity");
+        if affinity.is_none() && merged.is_empty() {
+            spec.remove("affinity");
+        }
+    }
+}
+
+fn take_members(from: &Value, to: &mut Map, parent: &'static str, names: &[&'static str]) {
+    let from = from.get(parent).and_then(Value::as_object);
+    let had_parent = to.get(parent).is_some();
+    let map = to.object_at(parent);
+    names.iter().for_each(|name| take(from, map, name));
+    if !had_parent && map.is_empty() {
+        to.remove(parent);
+    }
+}
+
+/// Copies the resources of containers that have the names of before.
+fn take_resources(spec: &Value, stored: &mut Map) {
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get(list).and_then(Value::as_array).unwrap_or_default();
+        let before = stored.get(list).and_then(Value::as_array).map_or(0, <[Value]>::len);
+        if before != containers.len() {
+            continue;
+        }
+        for (stored, container) in children(stored, list).zip(containers) {
+            if stored.get("name") == container.get("name") {
+                take(container.as_object(), stored, "resources");
+            }
+        }
     }
 }
 

@@ -3,10 +3,11 @@
 
 use crate::equality;
 use crate::equality::equal_or_empty;
+use crate::gates;
 use keelson_meta::names;
 use keelson_meta::object_meta::{IMMUTABLE, validate_labels};
 use keelson_meta::selector::validate_label_selector;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Quantity, Str, Value};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, Quantity, Str, Value, ip};
 
 static NULL: Value = Value::Null;
 static NO_TEXT: Value = Value::String(Str::new_static(""));
@@ -405,6 +406,30 @@ pub(super) fn default_empty(map: &mut Map, name: &'static str, value: impl Into<
 /// Returns the map at a field, if there is one.
 pub(super) fn child<'m>(map: &'m mut Map, name: &str) -> Option<&'m mut Map> {
     map.get_mut(name).and_then(Value::as_object_mut)
+}
+
+/// Validates a new address, or one that has changed (StrictIPCIDRValidation).
+pub(super) fn new_ip(text: &str, path: &Path<'_>) -> ErrorList {
+    match gates::is_on(Feature::StrictIPCIDRValidation) {
+        true => ip::validate_strict_ip(text, path),
+        false => ip::validate_sloppy_ip(text, path),
+    }
+}
+
+/// The same of a CIDR.
+pub(super) fn new_cidr(text: &str, path: &Path<'_>) -> ErrorList {
+    match gates::is_on(Feature::StrictIPCIDRValidation) {
+        true => ip::validate_strict_cidr(text, path),
+        false => ip::validate_sloppy_cidr(text, path),
+    }
+}
+
+/// Copies a member, or its absence.
+pub(super) fn take(from: Option<&Map>, to: &mut Map, name: &'static str) {
+    match from.and_then(|from| from.get(name)) {
+        Some(value) => drop(to.insert(name, value.clone())),
+        None => drop(to.remove(name)),
+    }
 }
 
 /// Iterates over the maps in the list at a field.

@@ -37,6 +37,25 @@ pub(crate) fn within<R>(gates: Gates, rules: impl FnOnce() -> R) -> R {
     rules()
 }
 
+/// Calls rules of this crate that are not called by a strategy, with these features.
+pub fn with_features<R>(features: Features, rules: impl FnOnce() -> R) -> R {
+    within(Gates { features, ..DEFAULT }, rules)
+}
+
+/// Calls `rules` with a feature enabled if a stored object uses it already, which is looked up only
+/// if the feature is off.
+pub(crate) fn with_used<R>(
+    feature: Feature,
+    is_used: impl FnOnce() -> bool,
+    rules: impl FnOnce() -> R,
+) -> R {
+    if is_on(feature) || !is_used() {
+        return rules();
+    }
+    let gates = CURRENT.get();
+    within(Gates { features: gates.features.with(feature, true), ..gates }, rules)
+}
+
 /// Returns whether a feature is enabled in the current call.
 pub(crate) fn is_on(feature: Feature) -> bool {
     CURRENT.get().features.is_on(feature)

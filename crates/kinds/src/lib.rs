@@ -44,6 +44,7 @@ mod storage;
 
 pub use crate::core::service;
 pub use crate::core::service::PortRange;
+pub use crate::gates::with_features;
 pub use built_in::strategy;
 pub use convert::convert;
 pub use strategy::{

@@ -6,9 +6,14 @@ use crate::equality;
 use crate::gated_fields::{self, GatedFields};
 use crate::gates::{self, Gates};
 use keelson_meta::names::{self, NameRule};
-use keelson_meta::{ErrorList, Features, Map, Object, Path, Str, User, Value, field_selector};
+use keelson_meta::{
+    ErrorList, Feature, Features, Map, Object, Path, Str, User, Value, field_selector,
+};
 use keelson_schema::Schema;
 use smallvec::SmallVec;
+
+/// The action of a container's restart rule that restarts all containers.
+pub(crate) const RESTART_ALL: &str = "RestartAllContainers";
 
 /// When `metadata.generation` is incremented. It starts at 1 unless a variant says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -386,12 +391,21 @@ impl Strategy {
         namespaced: bool,
     ) -> ErrorList {
         let mut errors = ErrorList::new();
-        let rules = |new, old| gates::within(self.gates(), || rules(new, old));
+        let rules = |new: &Object, old: Option<&Object>| {
+            let uses = || old.is_some_and(restarts_all_containers);
+            gates::within(self.gates(), || {
+                gates::with_used(Feature::RestartAllContainersOnContainerExits, uses, || {
+                    rules(new, old)
+                })
+            })
+        };
         let change = |new, old| gates::within(self.gates(), || (self.validate_change)(new, old));
         for check in checks {
             match (check, old) {
                 (Check::Metadata, _) => {
-                    errors.extend(validate_metadata(new, namespaced, self.name_rule));
+                    errors.extend(gates::within(self.gates(), || {
+                        validate_metadata(new, namespaced, self.name_rule)
+                    }));
                     errors.extend(self.validate_finalizers(new));
                 }
                 (Check::MetadataChange, Some(old)) => {
@@ -543,4 +557,21 @@ pub fn validate_metadata_update(new: &Object, old: &Object) -> ErrorList {
         old.metadata().unwrap_or(&empty),
         &Path::new("metadata"),
     )
+}
+
+/// Returns whether a container restarts all others when it ends.
+fn restarts_all_containers(object: &Object) -> bool {
+    fn has(value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.iter().any(has),
+            Value::Object(map) => map.iter().any(|(key, value)| match key.as_str() {
+                "restartPolicyRules" => value.as_array().is_some_and(|rules| {
+                    rules.iter().any(|rule| rule.str_at(&["action"]) == Some(RESTART_ALL))
+                }),
+                _ => has(value),
+            }),
+            _ => false,
+        }
+    }
+    object.root.iter().any(|(_, value)| has(value))
 }

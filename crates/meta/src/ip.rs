@@ -130,6 +130,29 @@ fn unless(fine: bool, words: &str) -> Vec<String> {
     if fine { vec![] } else { vec![words.to_owned()] }
 }
 
+/// Validates an address as Kubernetes did before StrictIPCIDRValidation.
+pub fn validate_sloppy_ip(text: &str, path: &Path<'_>) -> ErrorList {
+    sloppy(text, path, parse_ip(text).is_some(), is_valid_ip)
+}
+
+/// Validates a CIDR as Kubernetes did before StrictIPCIDRValidation.
+pub fn validate_sloppy_cidr(text: &str, path: &Path<'_>) -> ErrorList {
+    sloppy(text, path, parse_cidr(text).is_some(), is_valid_cidr)
+}
+
+fn sloppy(
+    text: &str,
+    path: &Path<'_>,
+    is_parsed: bool,
+    rule: fn(&str) -> Vec<String>,
+) -> ErrorList {
+    let mut errors = ErrorList::new();
+    if !is_parsed {
+        rule(text).iter().for_each(|words| errors.push(FieldError::invalid(path, text, words)));
+    }
+    errors
+}
+
 /// Validates a new address strictly: no leading zeros, no mapped addresses.
 pub fn validate_strict_ip(text: &str, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();

@@ -15,7 +15,7 @@ use crate::simulated_ports;
 use crate::traced;
 use keelson_auth::Permit;
 use keelson_meta::go_numbers::parse_uint;
-use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
+use keelson_meta::{Failure, Feature, GroupVersionKind, Object, Status, Value};
 use keelson_registry::Target;
 use keelson_registry::hooks::{Connection, Located};
 use keelson_schema::catalogue::{Session, SubresourceClass};
@@ -123,7 +123,9 @@ fn session_options(head: &RequestHead, kind: &GroupVersionKind) -> Result<Object
 /// Checks that the user may also create the subresource
 /// (AuthorizePodWebsocketUpgradeCreatePermission).
 async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(), Failure> {
-    let Some(given) = permit.attributes() else { return Ok(()) };
+    let is_on =
+        app.registry.options.features.is_on(Feature::AuthorizePodWebsocketUpgradeCreatePermission);
+    let Some(given) = permit.attributes().filter(|_| is_on) else { return Ok(()) };
     let decision = app.authorizer.decide(permit.user(), &given.with_verb("create")).await;
     if decision.is_allowed() {
         return Ok(());

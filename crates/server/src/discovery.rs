@@ -1,6 +1,6 @@
 //! Legacy discovery: one document each for the groups, a group, and a group version.
 
-use keelson_meta::{Map, Str, Value, value};
+use keelson_meta::{Feature, Map, Str, Value, value};
 use keelson_registry::Registry;
 use keelson_resources::api_table::{ApiGroup, ApiVersion, Endpoint, Source};
 use keelson_resources::{
@@ -128,7 +128,9 @@ fn legacy_resource(
     if !resource.categories.is_empty() {
         entry.insert("categories", strings(&resource.categories));
     }
-    let hash = endpoint.kind.as_ref().map(|kind| storage_version_hash(&registry.catalogue, kind));
+    let is_hashed = registry.options.features.is_on(Feature::StorageVersionHash);
+    let kind = endpoint.kind.as_ref().filter(|_| is_hashed);
+    let hash = kind.map(|kind| storage_version_hash(&registry.catalogue, kind));
     if let Some(hash) = hash {
         entry.insert("storageVersionHash", hash);
     }

@@ -141,19 +141,26 @@ pub(crate) struct Impersonated {
 }
 
 /// Returns the impersonated user; `None` if there are no impersonation headers. Fails with 403 if
-/// the sender may not impersonate that user.
+/// the sender may not impersonate that user. Unless it `is_constrained`, only the legacy mode
+/// counts (ConstrainedImpersonation).
 pub(crate) async fn impersonate(
     authorizer: &Authorizer,
     last_modes: &LastModes,
     headers: &HeaderMap,
     user: &User,
     request: &Attributes,
+    is_constrained: bool,
 ) -> Result<Option<Impersonated>, Failure> {
     let Some(requested) = ImpersonationHeaders::read(headers)? else { return Ok(None) };
     let Some(name) = requested.name.clone() else { return Err(requested.missing_user_error()) };
-    // Boxed, because it is rare and would enlarge the future of each request.
     let first = last_modes.get(&user.name);
-    let mode = Box::pin(requested.check(authorizer, first, user, &name, request)).await?;
+    let mut modes = vec![Mode::Legacy];
+    if is_constrained {
+        modes = requested.modes(user, &name);
+        modes.sort_by_key(|mode| first != Some(*mode));
+    }
+    // Boxed, because it is rare and would enlarge the future of each request.
+    let mode = Box::pin(requested.check(authorizer, &modes, user, &name, request)).await?;
     if first != Some(mode) {
         last_modes.set(&user.name, mode);
     }
@@ -198,19 +205,17 @@ impl ImpersonationHeaders {
     }
 
     /// Returns a mode in which the sender may impersonate the user, or the 403 of the first mode
-    /// tried. `first` is tried before the others, if it applies to the user.
+    /// tried, in this order.
     async fn check(
         &self,
         authorizer: &Authorizer,
-        first: Option<Mode>,
+        modes: &[Mode],
         sender: &User,
         name: &Str,
         request: &Attributes,
     ) -> Result<Mode, Failure> {
         let mut refusal = None;
-        let mut modes = self.modes(sender, name);
-        modes.sort_by_key(|mode| first != Some(*mode));
-        for mode in modes {
+        for mode in modes.iter().copied() {
             match self.check_mode(mode, authorizer, sender, name, request).await {
                 Ok(()) => return Ok(mode),
                 Err(error) => refusal = refusal.or(Some(error)),
@@ -420,6 +425,7 @@ mod tests {
             &map,
             &admin,
             &request,
+            true,
         )
         .await
         .map(|impersonated| impersonated.map_or(admin, |impersonated| impersonated.user))

@@ -1,7 +1,7 @@
 //! Client certificates. They are verified for each request instead of once per connection, because
 //! they may expire, and the trusted authorities may change, while a connection is open.
 
-use keelson_auth::x509;
+use keelson_auth::{CertificateUser, x509};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -152,6 +152,8 @@ pub struct PeerCertificate {
     verdict: Mutex<Verdict>,
     /// The last second of the certificate, in seconds since 1970, once somebody has asked for it.
     not_after: OnceLock<Option<i64>>,
+    /// The user, once there was a request.
+    user: OnceLock<CertificateUser>,
 }
 
 /// A cached verdict and its expiry.
@@ -170,7 +172,13 @@ impl PeerCertificate {
         let verdict =
             Verdict { is_verified: false, is_front_proxy: false, generation: 0, until: 0 };
         let verdict = Mutex::new(verdict);
-        PeerCertificate { chain, clients, verdict, not_after: OnceLock::new() }
+        PeerCertificate {
+            chain,
+            clients,
+            verdict,
+            not_after: OnceLock::new(),
+            user: OnceLock::new(),
+        }
     }
 
     /// Returns the last second of the client's certificate, in seconds since 1970; `None`: it
@@ -182,10 +190,10 @@ impl PeerCertificate {
         })
     }
 
-    /// Returns the client's certificate in DER, if it is currently valid.
-    pub fn verified(&self) -> Option<&[u8]> {
-        let is_verified = self.verdict().is_verified;
-        is_verified.then(|| self.chain.first().map(|leaf| leaf.as_ref())).flatten()
+    /// Returns the user of the client's certificate, if that is currently valid.
+    pub fn verified(&self) -> Option<&CertificateUser> {
+        let leaf = self.chain.first().filter(|_| self.verdict().is_verified)?;
+        Some(self.user.get_or_init(|| CertificateUser::read(leaf)))
     }
 
     /// Returns whether the client is a front proxy, whose headers name users.

@@ -44,7 +44,7 @@ use hyper::body::Incoming;
 use keelson_auth::{
     ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, ProtocolToken, User,
 };
-use keelson_meta::{Failure, Status, Str};
+use keelson_meta::{Failure, Feature, Status, Str};
 use keelson_registry::clock;
 use keelson_resources::RemoteVersion;
 use keelson_resources::api_table::Source;
@@ -128,7 +128,9 @@ impl Arrived {
         context.start_trace(app.tracer.as_ref());
         let upgrade = Upgrade::of(&mut request, &peer);
         let (parts, incoming) = request.into_parts();
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let features = app.registry.options.features;
+        let mut query = Query::parse(parts.uri.query().unwrap_or_default());
+        query.refuses_watch_lists = !features.is_on(Feature::WatchList);
         let info = RequestInfo::new(parts.uri.path(), &parts.method, &query);
         let body = RequestBody::new(incoming, &parts.headers);
         let head = RequestHead {
@@ -137,6 +139,7 @@ impl Arrived {
             uri: parts.uri,
             headers: parts.headers,
             cbor: app.cbor,
+            features,
             peer,
             audited: None,
             watch_seat: None,
@@ -395,13 +398,18 @@ impl<'a> Known<'a> {
 
     /// Replaces the user by the one that he asks to act as, if he may.
     async fn impersonate(mut self, app: &App) -> Result<Known<'a>, Refusal> {
-        let _step = self.request.context.start_step("constrainedimpersonation");
+        let is_constrained = self.request.head.features.is_on(Feature::ConstrainedImpersonation);
+        let _step = self.request.context.start_step(match is_constrained {
+            true => "constrainedimpersonation",
+            false => "impersonation",
+        });
         let impersonated = impersonate::impersonate(
             &app.authorizer,
             &app.state.last_modes,
             &self.request.head.headers,
             &self.user,
             &self.attributes,
+            is_constrained,
         )
         .await
         .map_err(|failure| respond::not_permitted(&self.request.head, &failure))?;
@@ -499,7 +507,7 @@ async fn authenticated(
     let now = app.registry.clock.now();
     let has_any = credentials.authorization.is_some()
         || credentials.protocol != ProtocolToken::Absent
-        || credentials.certificate != Certificate::Absent;
+        || !matches!(credentials.certificate, Certificate::Absent);
     let certificate = head.peer.certificate.as_ref();
     let user = app.authenticator.authenticate(credentials, now, context.notes()).await;
     if let (Ok(_), Some(not_after)) = (&user, certificate.and_then(PeerCertificate::not_after)) {

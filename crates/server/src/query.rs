@@ -25,7 +25,11 @@ const MATCH_WITH_CONTINUE: &str = "resourceVersionMatch is forbidden when contin
 
 /// The query parameters of a URL, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Query(Vec<(String, String)>);
+pub struct Query {
+    pairs: Vec<(String, String)>,
+    /// Whether watches may not ask for initial events (WatchList).
+    pub refuses_watch_lists: bool,
+}
 
 impl Query {
     /// Parses the part after `?`. Malformed pairs are left out, as in upstream.
@@ -36,24 +40,23 @@ impl Query {
             let decoded = percent_decode_str(&text).decode_utf8().ok()?.into_owned();
             is_escaped_well(&text).then_some(decoded)
         };
-        Query(
-            pairs
-                .filter_map(|pair| {
-                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    Some((decode(name)?, decode(value)?))
-                })
-                .collect(),
-        )
+        let pairs = pairs
+            .filter_map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Some((decode(name)?, decode(value)?))
+            })
+            .collect();
+        Query { pairs, ..Query::default() }
     }
 
     /// Returns the first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.pairs.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     fn text(&self, name: &str) -> &str {
@@ -226,9 +229,14 @@ impl Query {
         if has_initial_events && matching != "NotOlderThan" {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             errors.push(FieldError::forbidden(&path, why));
-            if matching.is_empty() {
-                return;
-            }
+        }
+        if has_initial_events && self.refuses_watch_lists {
+            let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate \
+                       is enabled";
+            errors.push(FieldError::forbidden(&Path::new("sendInitialEvents"), why));
+        }
+        if matching.is_empty() {
+            return;
         }
         if !has_initial_events && !matching.is_empty() {
             let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
@@ -279,9 +287,10 @@ impl Query {
             start,
             bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
             // As upstream, a watch without a revision asks for them, too.
-            initial_events: self
-                .flag("sendInitialEvents")
-                .or_else(|| (!matches!(start, WatchStart::After(_))).then_some(true)),
+            initial_events: self.flag("sendInitialEvents").or_else(|| {
+                let is_first = !matches!(start, WatchStart::After(_));
+                (is_first && !self.refuses_watch_lists).then_some(true)
+            }),
         })
     }
 

@@ -7,7 +7,7 @@ use crate::negotiate::{self, Accepted, Encoding};
 use crate::peer::Peer;
 use crate::query::Query;
 use http::{HeaderMap, HeaderName, Method, Uri, header};
-use keelson_meta::Failure;
+use keelson_meta::{Failure, Features};
 use keelson_resources::api_table::Source;
 use keelson_schema::decode::Format;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ pub struct RequestHead {
     pub query: Query,
     /// Whether CBOR is served.
     pub cbor: bool,
+    pub features: Features,
     /// The client's connection.
     pub(crate) peer: Arc<Peer>,
     /// The audit event of the request; `None` if it is not audited.

@@ -9,7 +9,7 @@ use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
 use keelson_egress::StreamedResponse;
 use keelson_meta::status::quote;
-use keelson_meta::{Failure, SmallSet, Str, Value};
+use keelson_meta::{Failure, Feature, SmallSet, Str, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{cbor, json, proto, yaml};
 use std::fmt::Display;
@@ -47,7 +47,8 @@ pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Repl
 pub(crate) fn compress(head: &RequestHead, reply: Reply) -> Reply {
     let accepted = head.header(header::ACCEPT_ENCODING).unwrap_or_default();
     let size = reply.body().estimated_bytes();
-    if size <= GZIP_BYTES_MIN || !accepted.split(',').any(|word| word.trim() == "gzip") {
+    let is_on = head.features.is_on(Feature::APIResponseCompression);
+    if !is_on || size <= GZIP_BYTES_MIN || !accepted.split(',').any(|word| word.trim() == "gzip") {
         return reply;
     }
     let mut reply = reply.map(|body| Body::Gzip(Box::new(GzipBody::new(body))));

@@ -6,7 +6,7 @@ use crate::request::{Operation, Request};
 use keelson_auth::User;
 use keelson_auth::node::{self, Vertex};
 use keelson_meta::status::quote;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Value};
+use keelson_meta::{Failure, Feature, GroupVersionResource, Object, Status, Value};
 use std::collections::BTreeSet;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
@@ -303,6 +303,9 @@ impl NodeWrite<'_> {
             return self
                 .forbid("node requested token bound to a pod scheduled on a different node");
         }
+        if !self.req.features.is_on(Feature::ServiceAccountNodeAudienceRestriction) {
+            return Ok(());
+        }
         let audience = match self.obj.array_at(&["spec", "audiences"]) {
             [] => "",
             [one] => one.as_str().unwrap_or_default(),
@@ -397,7 +400,9 @@ impl NodeWrite<'_> {
             signer,
             "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet"
         );
-        if self.req.operation != Operation::Create || !is_of_kubelets {
+        let is_checked =
+            !self.req.features.is_on(Feature::AllowInsecureKubeletCertificateSigningRequests);
+        if self.req.operation != Operation::Create || !is_of_kubelets || !is_checked {
             return Ok(());
         }
         let name = common_name(self.obj.str_at(&["spec", "request"]));

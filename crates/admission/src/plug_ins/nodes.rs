@@ -3,7 +3,7 @@
 
 use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Value, value};
+use keelson_meta::{Failure, Feature, Object, Value, value};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
@@ -37,7 +37,8 @@ pub(crate) fn copy_topology(
     obj: &mut Object,
     _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
-    if req.operation != Operation::Create || !req.is_below("", "pods") {
+    let is_on = req.features.is_on(Feature::PodTopologyLabelsAdmission);
+    if !is_on || req.operation != Operation::Create || !req.is_below("", "pods") {
         return Ok(());
     }
     let node = match req.subresource {

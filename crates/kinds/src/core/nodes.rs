@@ -1,6 +1,6 @@
 //! Nodes.
 
-use crate::check::{Field, child, default};
+use crate::check::{Field, child, default, new_cidr};
 use crate::strategy::Strategy;
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Object, Path, SmallSet, Str, Value, ip, names, value};
@@ -164,7 +164,7 @@ fn pod_ranges(list: &Field<'_, '_>, errors: &mut ErrorList) {
     let mut families: Vec<bool> = vec![];
     let mut unread: Option<(usize, &str)> = None;
     for (index, range) in list.items().enumerate() {
-        errors.extend(ip::validate_strict_cidr(range.text(), &range.path));
+        errors.extend(new_cidr(range.text(), &range.path));
         match ip::parse_cidr(range.text()) {
             Some(parsed) => families.push(parsed.address.is_ipv4()),
             None => unread = unread.or(Some((index, range.text()))),

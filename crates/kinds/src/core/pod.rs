@@ -22,8 +22,9 @@ pub(crate) use gated::{GATED_STATUS, POD_SPEC};
 pub(super) use update::differences;
 
 use crate::check::{Field, child, children};
+use crate::gates;
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, Map, Object, Str, Value, value};
+use keelson_meta::{ErrorList, Feature, Map, Object, Str, Value, value};
 use std::collections::HashMap;
 
 /// The default `terminationGracePeriodSeconds`.
@@ -119,8 +120,12 @@ fn merge_match_label_keys(pod: &mut Object) {
     let labels: Map =
         pod.at(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
     let spec = pod.object_mut("spec");
-    for constraint in children(spec, "topologySpreadConstraints") {
-        merge(constraint, "matchLabelKeys", "In", &labels);
+    if gates::is_on(Feature::MatchLabelKeysInPodTopologySpread)
+        && gates::is_on(Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge)
+    {
+        for constraint in children(spec, "topologySpreadConstraints") {
+            merge(constraint, "matchLabelKeys", "In", &labels);
+        }
     }
     let Some(affinity) = child(spec, "affinity") else { return };
     for kind in ["podAffinity", "podAntiAffinity"] {

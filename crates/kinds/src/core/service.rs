@@ -8,9 +8,10 @@ mod warnings;
 
 pub use port_range::PortRange;
 
-use crate::check::{Field, child, children, default, default_empty};
+use crate::check::{Field, child, children, default, default_empty, new_ip};
+use crate::gates;
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, SmallSet, Value, ip, names};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, SmallSet, Value, ip, names};
 
 /// The default `timeoutSeconds` of client IP affinity.
 const AFFINITY_SECONDS: i64 = 10_800;
@@ -24,7 +25,10 @@ const POLICIES: &[&str] = &["Cluster", "Local"];
 /// Services.
 pub(super) const fn service(base: Strategy) -> Strategy {
     Strategy {
-        name_rule: names::name_is_dns_label,
+        name_rule: |name, prefix| match gates::is_on(Feature::RelaxedServiceNameValidation) {
+            true => names::name_is_dns_label(name, prefix),
+            false => names::name_is_dns1035_label(name, prefix),
+        },
         default: default_service,
         prepare_create: |service| {
             addresses::normalize(service, None);
@@ -378,7 +382,7 @@ pub(crate) fn ingress_points(list: &Field<'_, '_>, has_modes: bool, errors: &mut
         let address = point.field("ip");
         match address.text() {
             "" => {}
-            text if has_modes => errors.extend(ip::validate_strict_ip(text, &address.path)),
+            text if has_modes => errors.extend(new_ip(text, &address.path)),
             _ => address.rule(errors, ip::is_valid_ip),
         }
         let mode = point.field("ipMode");

@@ -2,8 +2,9 @@
 
 use crate::check::{Field, child, default};
 use crate::core::service::ingress_points;
+use crate::gates;
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, Path, Str, ip, names};
+use keelson_meta::{ErrorList, Feature, FieldError, Object, Path, Str, Value, ip, names};
 
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_BYTES_MAX: usize = 250;
@@ -16,7 +17,10 @@ pub(crate) const fn ingress(base: Strategy) -> Strategy {
             if old.is_none() {
                 one_class(new, &mut errors);
             }
-            validate(new, &mut errors);
+            let uses = || old.is_some_and(has_relaxed_names);
+            gates::with_used(Feature::RelaxedServiceNameValidation, uses, || {
+                validate(new, &mut errors);
+            });
             errors
         },
         validate_status: |new, _| {
@@ -38,6 +42,18 @@ pub(crate) const fn ingress(base: Strategy) -> Strategy {
         },
         ..base
     }
+}
+
+/// Returns whether a backend has the name of a service that only relaxed rules allow.
+fn has_relaxed_names(ingress: &Object) -> bool {
+    let rules = ingress.array_at(&["spec", "rules"]).iter();
+    let paths = rules
+        .flat_map(|rule| rule.at(&["http", "paths"]).and_then(Value::as_array).unwrap_or_default());
+    let backends = paths.filter_map(|path| path.get("backend"));
+    let all = ingress.at(&["spec", "defaultBackend"]).into_iter().chain(backends);
+    all.filter_map(|backend| backend.str_at(&["service", "name"])).any(|name| {
+        names::is_dns1123_label(name).is_empty() && !names::is_dns1035_label(name).is_empty()
+    })
 }
 
 /// Checks that the class is set in only one of the spec and the legacy annotation.
@@ -144,7 +160,11 @@ fn validate_backend(at: &Field<'_, '_>, errors: &mut ErrorList) {
             resource.field("name").required_rule(errors, names::is_path_segment_name);
         }
         (false, true) => {
-            service.field("name").required_rule(errors, names::is_dns1123_label);
+            let rule = match gates::is_on(Feature::RelaxedServiceNameValidation) {
+                true => names::is_dns1123_label,
+                false => names::is_dns1035_label,
+            };
+            service.field("name").required_rule(errors, rule);
             let port = service.field("port");
             let name = port.field("name");
             let number = port.field("number");

@@ -1,6 +1,6 @@
 //! NetworkPolicies.
 
-use crate::check::{Field, children, default, default_empty};
+use crate::check::{Field, children, default, default_empty, new_cidr};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Object, Value, ip, names};
 
@@ -101,10 +101,10 @@ fn validate_block(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !range.not_empty(errors, "") {
         return;
     }
-    errors.extend(ip::validate_strict_cidr(range.text(), &range.path));
+    errors.extend(new_cidr(range.text(), &range.path));
     let Some(outer) = ip::parse_cidr(range.text()) else { return };
     for except in at.field("except").items() {
-        errors.extend(ip::validate_strict_cidr(except.text(), &except.path));
+        errors.extend(new_cidr(except.text(), &except.path));
         let Some(inner) = ip::parse_cidr(except.text()) else { continue };
         if !outer.contains(inner.network()) || outer.prefix_bits >= inner.prefix_bits {
             except.invalid(errors, "must be a strict subset of `cidr`");

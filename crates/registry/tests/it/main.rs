@@ -6,6 +6,7 @@ mod compare;
 mod deletions;
 mod gate;
 mod gated_kinds;
+mod gated_rules;
 mod growth;
 mod harness;
 mod hooks;

@@ -3,8 +3,9 @@
 
 use super::scheduling;
 use crate::check::Field;
+use crate::gates;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, Map, Object, SmallSet, Str, Value};
+use keelson_meta::{ErrorList, Feature, Map, Object, SmallSet, Str, Value};
 use keelson_schema::json;
 
 /// The prefix of annotations that name a container's AppArmor profile.
@@ -35,6 +36,7 @@ pub(super) fn validate(
     }
     tolerations(at, errors);
     let cost = at.field_at(DELETION_COST);
+    let is_cost_checked = is_cost_checked && gates::is_on(Feature::PodDeletionCost);
     if is_cost_checked && cost.is_set() && !is_cost(cost.text()) {
         cost.invalid(errors, "must be a 32bit integer");
     }

@@ -4,8 +4,10 @@ use super::context::Context;
 use super::probes;
 use super::{env, resources, security, volumes};
 use crate::check::Field;
+use crate::gates;
+use crate::strategy::RESTART_ALL;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, SmallSet};
+use keelson_meta::{ErrorList, Feature, FieldError, SmallSet};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const RESTART_RULES_MAX: usize = 20;
@@ -224,7 +226,11 @@ fn restart_policy(at: &Field<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::too_many(&rules.path, count, RESTART_RULES_MAX));
     }
     for rule in rules.items() {
-        rule.field("action").one_of(errors, &["Restart", "RestartAllContainers"]);
+        let actions: &[&str] = match gates::is_on(Feature::RestartAllContainersOnContainerExits) {
+            true => &["Restart", RESTART_ALL],
+            false => &["Restart"],
+        };
+        rule.field("action").one_of(errors, actions);
         let codes = rule.field("exitCodes");
         if !codes.is_set() {
             codes.required(errors, "must be specified");

@@ -60,6 +60,42 @@ pub(crate) const GATED_STATUS: &[GatedField] = &[
         ],
     ),
     gate(
+        Feature::ResourceHealthStatusMessage,
+        &[
+            &[
+                "initContainerStatuses",
+                "*",
+                "allocatedResourcesStatus",
+                "*",
+                "resources",
+                "*",
+                "message",
+            ],
+            &[
+                "containerStatuses",
+                "*",
+                "allocatedResourcesStatus",
+                "*",
+                "resources",
+                "*",
+                "message",
+            ],
+            &[
+                "ephemeralContainerStatuses",
+                "*",
+                "allocatedResourcesStatus",
+                "*",
+                "resources",
+                "*",
+                "message",
+            ],
+        ],
+    ),
+    gate(
+        Feature::InPlacePodLevelResourcesVerticalScaling,
+        &[&["resources"], &["allocatedResources"]],
+    ),
+    gate(
         Feature::ImageVolumeWithDigest,
         &[
             &["initContainerStatuses", "*", "volumeMounts", "*", "volumeStatus"],

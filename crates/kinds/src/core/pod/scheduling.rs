@@ -3,10 +3,11 @@
 use crate::check::Field;
 use crate::gates;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, Feature, FieldError, SmallSet, Value};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, SmallSet, Value};
 use std::collections::HashMap;
 
 const NOT_AN_OPERATOR: &str = "not a valid selector operator";
+const SELECTED: &str = "exists in both matchLabelKeys and labelSelector";
 
 /// Validates `affinity`.
 pub(super) fn affinity(at: &Field<'_, '_>, errors: &mut ErrorList) {
@@ -116,6 +117,7 @@ fn pod_term(at: &Field<'_, '_>, errors: &mut ErrorList) {
         let list = at.field(keys);
         label_keys(&list, at.has("labelSelector"), errors);
     }
+    keys_not_selected(at, errors);
     let others: SmallSet<&str> =
         at.field("mismatchLabelKeys").array().iter().filter_map(Value::as_str).collect();
     for key in at.field("matchLabelKeys").items() {
@@ -137,6 +139,37 @@ fn label_keys(keys: &Field<'_, '_>, has_selector: bool, errors: &mut ErrorList) 
         return keys.forbidden(errors, "must not be specified when labelSelector is not set");
     }
     keys.items().for_each(|key| key.rule(errors, names::is_qualified_name));
+}
+
+/// Checks that no key of `matchLabelKeys` is in the selector, too. The requirement that is made of
+/// it when a pod is created stands in the selector already, so a key may be there once.
+fn keys_not_selected(at: &Field<'_, '_>, errors: &mut ErrorList) {
+    let keys = at.get("matchLabelKeys").as_array().unwrap_or_default();
+    let selector = at.get("labelSelector");
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    let mut seen: SmallSet<&str> =
+        labels.into_iter().flat_map(Map::iter).map(|(key, _)| key.as_str()).collect();
+    let terms = selector.get("matchExpressions").and_then(Value::as_array).unwrap_or_default();
+    for key in terms.iter().filter_map(|term| term.str_at(&["key"])) {
+        let index = keys.iter().rposition(|one| one.as_str() == Some(key));
+        if let Some(index) = index.filter(|_| seen.contains(&key)) {
+            errors.push(FieldError::invalid(&at.path.index(index), key, SELECTED));
+        }
+        seen.insert(key);
+    }
+}
+
+/// The same where no requirements are made of the keys.
+fn keys_selected_nowhere(at: &Field<'_, '_>, errors: &mut ErrorList) {
+    let selector = at.get("labelSelector");
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    let terms = selector.get("matchExpressions").and_then(Value::as_array).unwrap_or_default();
+    for key in at.field("matchLabelKeys").items() {
+        let is_label = labels.is_some_and(|labels| labels.get(key.text()).is_some());
+        if is_label || terms.iter().any(|term| term.str_at(&["key"]) == Some(key.text())) {
+            key.invalid(errors, SELECTED);
+        }
+    }
 }
 
 /// Validates `tolerations`.
@@ -262,6 +295,10 @@ pub(super) fn spread(list: &Field<'_, '_>, errors: &mut ErrorList) {
         at.field("nodeTaintsPolicy").one_of_if_set(errors, &["Honor", "Ignore"]);
         let keys = at.field("matchLabelKeys");
         label_keys(&keys, at.has("labelSelector"), errors);
+        match gates::is_on(Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge) {
+            true => keys_not_selected(&at, errors),
+            false => keys_selected_nowhere(&at, errors),
+        }
         at.field("labelSelector").label_selector(errors);
     }
 }

@@ -1,9 +1,12 @@
 //! Validates the status of a pod and its changes.
 
 use super::{annotations, resources};
-use crate::check::{Field, child, default_empty};
+use crate::check::{Field, child, default_empty, new_ip};
+use crate::gates;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Map, Object, SmallSet, Value, ip, names, value};
+use keelson_meta::{
+    ErrorList, Feature, FieldError, Map, Object, SmallSet, Value, ip, names, value,
+};
 use std::collections::BTreeSet;
 
 /// The lists of container statuses with the lists of containers.
@@ -46,7 +49,8 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let node = at.field("nominatedNodeName");
     if node.text() != before.str("nominatedNodeName") {
         node.rule_if_set(&mut errors, names::is_dns1123_subdomain);
-        if !node.text().is_empty() && !spec.field("nodeName").text().is_empty() {
+        let is_cleared = gates::is_on(Feature::ClearingNominatedNodeNameAfterBinding);
+        if is_cleared && !node.text().is_empty() && !spec.field("nodeName").text().is_empty() {
             node.forbidden(&mut errors, NOMINATED_BOUND);
         }
     }
@@ -285,7 +289,7 @@ fn extended_claim(at: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorLi
 /// Validates the IPs of a pod or host: at most one of each family.
 fn addresses(list: &Field<'_, '_>, errors: &mut ErrorList) {
     for item in list.items() {
-        errors.extend(ip::validate_strict_ip(item.str("ip"), &item.path));
+        errors.extend(new_ip(item.str("ip"), &item.path));
     }
     let texts: Vec<&str> = list.items().map(|item| item.str("ip")).collect();
     if texts.len() < 2 {

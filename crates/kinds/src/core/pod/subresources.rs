@@ -2,12 +2,18 @@
 
 use super::resources::qos_class;
 use super::{annotations, containers, spec, update};
-use crate::check::{Field, child};
+use crate::check::{Field, child, take};
 use crate::equality::equal_or_empty;
 use crate::equality::{self, go};
+use crate::gates;
 use crate::strategy::SubresourceStrategy;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, Value};
 use std::collections::HashMap;
+
+const RESIZABLE: &str = "only cpu and memory resources are mutable";
+const NO_POD_LEVEL_RESIZE: &str = "resize of pods with pod-level resources is forbidden when \
+                                   InPlacePodLevelResourcesVerticalScalingEnabled feature gate is \
+                                   disabled";
 
 /// The rules of both subresources.
 pub(super) const PARTS: &[SubresourceStrategy] = &[
@@ -50,16 +56,9 @@ fn restore(new: &mut Object, old: &Object) -> Map {
     desired.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-fn take(from: &Map, to: &mut Map, name: &'static str) {
-    match from.get(name) {
-        Some(value) => to.insert(name, value.clone()),
-        None => to.remove(name),
-    };
-}
-
 fn restore_except_ephemeral_containers(new: &mut Object, old: &Object) {
     let desired = restore(new, old);
-    take(&desired, new.object_mut("spec"), "ephemeralContainers");
+    take(Some(&desired), new.object_mut("spec"), "ephemeralContainers");
 }
 
 /// Restores everything except resources. If the containers are not those of before, in their order,
@@ -67,10 +66,12 @@ fn restore_except_ephemeral_containers(new: &mut Object, old: &Object) {
 fn restore_except_resources(new: &mut Object, old: &Object) {
     let desired = restore(new, old);
     let spec = new.object_mut("spec");
-    take(&desired, spec, "resources");
+    if gates::is_on(Feature::InPlacePodLevelResourcesVerticalScaling) {
+        take(Some(&desired), spec, "resources");
+    }
     for list in LISTS {
         if !names_of(&desired, list).eq(names_of(spec, list)) {
-            take(&desired, spec, list);
+            take(Some(&desired), spec, list);
             continue;
         }
         let containers = desired.get(list).and_then(Value::as_array).unwrap_or_default();
@@ -78,7 +79,7 @@ fn restore_except_resources(new: &mut Object, old: &Object) {
         for (stored, desired) in stored.into_iter().flatten().zip(containers) {
             if let (Some(stored), Some(desired)) = (stored.as_object_mut(), desired.as_object()) {
                 for name in ["resources", "resizePolicy"] {
-                    take(desired, stored, name);
+                    take(Some(desired), stored, name);
                 }
             }
         }
@@ -155,19 +156,72 @@ fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {
         let words = "Pod QOS Class may not change as a result of resizing";
         at.invalid_as(&mut errors, class, words);
     }
+    if !may_resize(old) {
+        at.forbidden(&mut errors, "Pod running on node without support for resize");
+    }
+    if has_amounts(at.get("resources")) || has_amounts(before.get("resources")) {
+        if !gates::is_on(Feature::InPlacePodLevelResourcesVerticalScaling) {
+            errors.push(FieldError::forbidden(&Path::ROOT.key(""), NO_POD_LEVEL_RESIZE));
+            return errors;
+        }
+        pod_level(&at, &before, &mut errors);
+    }
+    if !old.array_at(&["status", "nodeAllocatableResourceClaimStatuses"]).is_empty() {
+        at.forbidden(&mut errors, "pods with node allocatable resource claims cannot be resized");
+    }
     if !has_same_containers(&at, &before, &mut errors) {
         return errors;
     }
-    let of_pod = at.field("resources");
-    if before.has("resources") && !of_pod.is_set() {
-        of_pod.forbidden(&mut errors, "pod-level resources cannot be removed");
-        return errors;
-    }
     for list in ["initContainers", "containers"] {
-        resources_not_removed(&at.field(list), before.field(list).array(), &mut errors);
+        let is_checked = |old: &Value| list == "containers" || is_resizable_at_first(old);
+        resources_not_removed(&at.field(list), before.field(list).array(), is_checked, &mut errors);
     }
     only_resized(&at, &before, &mut errors);
     errors
+}
+
+/// Returns whether the kubelet of a pod says which resources its containers have, as those do that
+/// can resize them. Before a container runs, nobody knows.
+fn may_resize(pod: &Object) -> bool {
+    let statuses = pod.array_at(&["status", "containerStatuses"]);
+    let running = statuses
+        .iter()
+        .find(|status| status.at(&["state", "running"]).is_some_and(|running| !running.is_null()));
+    running.is_none_or(|status| status.get("resources").is_some_and(|given| !given.is_null()))
+}
+
+fn has_amounts(resources: &Value) -> bool {
+    ["requests", "limits"].iter().any(|list| {
+        resources.get(list).and_then(Value::as_object).is_some_and(|amounts| !amounts.is_empty())
+    })
+}
+
+/// Checks a change of the resources of the whole pod.
+fn pod_level(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorList) {
+    let of_pod = at.field("resources");
+    if before.has("resources") && !of_pod.is_set() {
+        return of_pod.forbidden(errors, "pod-level resources cannot be removed");
+    }
+    for list in ["requests", "limits"] {
+        let now = of_pod.field(list);
+        let then = before.value.at(&["resources", list]).and_then(Value::as_object);
+        if then.into_iter().flat_map(Map::iter).any(|(name, _)| !now.has(name)) {
+            now.forbidden(errors, &format!("pod-level resource {list} cannot be removed"));
+        }
+    }
+    let rest = with_stored_amounts(at.value, before.value);
+    if !equal_or_empty(rest.get("resources").unwrap_or(&Value::Null), before.get("resources")) {
+        at.forbidden(errors, &format!("{RESIZABLE} at pod-level"));
+    }
+}
+
+fn is_restartable(container: &Value) -> bool {
+    container.str_at(&["restartPolicy"]) == Some("Always")
+}
+
+/// Returns whether the resources of an init container can be changed.
+fn is_resizable_at_first(container: &Value) -> bool {
+    is_restartable(container) || gates::is_on(Feature::InPlacePodVerticalScalingInitContainers)
 }
 
 /// Checks that the containers and their order are unchanged.
@@ -195,8 +249,13 @@ fn has_same_containers(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut 
 }
 
 /// Checks that no stored request or limit is removed.
-fn resources_not_removed(at: &Field<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
-    for (container, stored) in at.items().zip(stored) {
+fn resources_not_removed(
+    at: &Field<'_, '_>,
+    stored: &[Value],
+    is_checked: impl Fn(&Value) -> bool,
+    errors: &mut ErrorList,
+) {
+    for (container, stored) in at.items().zip(stored).filter(|(_, stored)| is_checked(stored)) {
         for list in ["requests", "limits"] {
             let resources = container.field("resources");
             let now = resources.field(list);
@@ -209,7 +268,6 @@ fn resources_not_removed(at: &Field<'_, '_>, stored: &[Value], errors: &mut Erro
 }
 
 fn only_resized(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorList) {
-    const RESIZABLE: &str = "only cpu and memory resources are mutable";
     let differs = |now: &Value, then: &Value| {
         let mut now = with_stored_amounts(now, then);
         // Upstream drops the claims before the comparison, so containers with claims cannot be
@@ -226,14 +284,28 @@ fn only_resized(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorLi
     }
     let list = at.field("initContainers");
     for (container, stored) in list.items().zip(before.field("initContainers").array()) {
+        let is_modified = !equality::equal(go::CONTAINER, container.value, stored);
+        if !is_resizable_at_first(container.value) {
+            if is_modified {
+                let words = "resources for non-sidecar init containers are immutable";
+                at.forbidden(errors, words);
+            }
+            continue;
+        }
         if differs(container.value, stored) {
             let words = "only cpu and memory resources for init or sidecar containers are mutable";
             container.forbidden(errors, words);
         }
-    }
-    let of_pod = with_stored_amounts(at.value, before.value);
-    if !equal_or_empty(of_pod.get("resources").unwrap_or(&Value::Null), before.get("resources")) {
-        at.forbidden(errors, &format!("{RESIZABLE} at pod-level"));
+        let policies = container.field("resizePolicy");
+        let restarts =
+            policies.items().filter(|one| one.str("restartPolicy") == "RestartContainer");
+        if is_modified && !is_restartable(container.value) {
+            for _ in restarts {
+                let words = "non-sidecar init containers with a resize policy of RestartContainer \
+                             cannot be resized";
+                container.forbidden(errors, words);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Cluster IPs and IP families of services, and node ports on an update.
 
-use crate::check::Field;
+use crate::check::{Field, new_ip};
 use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, ip};
 use std::collections::{HashMap, HashSet};
 
@@ -134,7 +134,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut 
         }
         // Unchanged values are not validated again.
         if !stored.contains(at.text()) {
-            errors.extend(ip::validate_strict_ip(at.text(), &at.path));
+            errors.extend(new_ip(at.text(), &at.path));
         }
     }
     if many.array().len() > 2 {
