@@ -22,6 +22,7 @@ mod fairness;
 mod flow_control;
 mod forms;
 mod frames;
+mod gates;
 mod growth;
 mod http_edges;
 mod impersonation;
