@@ -16,7 +16,7 @@ use keelson_cel::{
 };
 use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
 use keelson_schema::json;
-use keelson_schema::structural::list_map_key;
+use keelson_schema::structural::{SchemaPart, Structural, list_map_key};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -52,6 +52,70 @@ struct Rule {
     program: Result<Compiled, String>,
 }
 
+/// The stored object of an update, and the schema by which its values are correlated with the new
+/// ones.
+#[derive(Clone, Copy, Debug)]
+pub struct OldObject<'o> {
+    /// The whole object.
+    pub object: &'o Map,
+    /// That of the version in which both are.
+    pub schema: &'o Structural,
+}
+
+/// What was there before an update, in the place of a value.
+#[derive(Clone, Copy, Default)]
+struct Before<'o> {
+    /// `None`: nothing, or nothing that can be correlated.
+    value: Option<&'o Value>,
+    schema: Option<SchemaPart<'o>>,
+    /// Whether the value, or one around it, is as it was: the rules that it breaks are no errors.
+    is_unchanged: bool,
+}
+
+impl<'o> Before<'o> {
+    /// Returns what was there before `value`.
+    fn of(value: &Value, old: Option<&'o Value>, schema: Option<SchemaPart<'o>>) -> Before<'o> {
+        let is_same = |(schema, old): (SchemaPart<'_>, _)| schema.is_unchanged(value, old);
+        Before { value: old, schema, is_unchanged: schema.zip(old).is_some_and(is_same) }
+    }
+
+    fn member(&self, name: &str, value: &Value) -> Before<'o> {
+        let old = self.value.and_then(Value::as_object).and_then(|old| old.get(name));
+        let schema = self.schema.and_then(|schema| schema.member(name));
+        self.within(Before::of(value, old, schema))
+    }
+
+    fn item(&self, value: &Value, old: Option<&'o Value>) -> Before<'o> {
+        self.within(Before::of(value, old, self.schema.and_then(SchemaPart::item)))
+    }
+
+    fn within(&self, inner: Before<'o>) -> Before<'o> {
+        Before { is_unchanged: self.is_unchanged || inner.is_unchanged, ..inner }
+    }
+}
+
+/// What the rules of an object have found so far.
+struct Findings<'f> {
+    budget: Budget,
+    errors: &'f mut ErrorList,
+    /// Rules that unchanged values break.
+    ratcheted: ErrorList,
+}
+
+impl Findings<'_> {
+    fn new(errors: &mut ErrorList) -> Findings<'_> {
+        let ratcheted = ErrorList::new();
+        Findings { budget: Budget(Some(OBJECT_COST_MAX)), errors, ratcheted }
+    }
+}
+
+/// Why a value fails a rule.
+enum Breach {
+    Violated(FieldError),
+    /// The rule, or its message, cannot be evaluated: this is always an error.
+    NotEvaluated(FieldError),
+}
+
 /// The remaining CEL cost of the rules of an object. `None`: it is used up, and no further rule
 /// runs.
 struct Budget(Option<u64>);
@@ -80,19 +144,27 @@ impl ObjectRules {
         Tree::read(schema, &decl_type, 0).map(ObjectRules)
     }
 
-    /// Runs the rules on an object and appends their errors. `old` is the stored object of an
-    /// update.
-    pub fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
+    /// Runs the rules on an object and appends their errors. Returns those of values that an update
+    /// leaves as they were, which are warnings.
+    pub fn validate(
+        &self,
+        obj: &Map,
+        old: Option<OldObject<'_>>,
+        errors: &mut ErrorList,
+    ) -> ErrorList {
         if errors.iter().any(is_blocking) {
             let why = "some validation rules were not checked because the object was invalid; correct \
                        the existing errors to complete validation";
             errors.push(FieldError::invalid(&Path::new("<nil>"), Value::Null, why));
-            return;
+            return ErrorList::new();
         }
-        let mut budget = Budget(Some(OBJECT_COST_MAX));
+        let mut findings = Findings::new(errors);
         let value = Value::Object(obj.clone());
-        let old = old.map(|old| Value::Object(old.clone()));
-        self.0.check(&value, old.as_ref(), &Path::ROOT, &mut budget, errors);
+        let schema = old.map(|old| old.schema.part());
+        let old = old.map(|old| Value::Object(old.object.clone()));
+        let before = Before::of(&value, old.as_ref(), schema);
+        self.0.check(&value, &before, &Path::ROOT, &mut findings);
+        findings.ratcheted
     }
 }
 
@@ -109,6 +181,10 @@ fn scalar_text(value: &Value) -> Option<String> {
     is_scalar.then(|| keelson_meta::status::show(value))
 }
 
+fn rule_text(rule: &Map) -> &str {
+    rule.get("rule").and_then(Value::as_str).unwrap_or_default()
+}
+
 impl Tree {
     fn read(schema: &Map, decl_type: &Arc<DeclType>, depth: usize) -> Option<Tree> {
         if depth > keelson_schema::structural::DEPTH_MAX {
@@ -120,6 +196,8 @@ impl Tree {
             .unwrap_or_default()
             .iter()
             .filter_map(Value::as_object)
+            // No stored definition has one without text: only defaults are checked with it.
+            .filter(|rule| !rule_text(rule).trim().is_empty())
             .map(|rule| Rule::read(rule, decl_type))
             .collect();
         let child = |schema: &Value, decl_type: &Arc<DeclType>| {
@@ -159,48 +237,54 @@ impl Tree {
     fn check(
         &self,
         value: &Value,
-        old: Option<&Value>,
+        before: &Before<'_>,
         path: &Path<'_>,
-        budget: &mut Budget,
-        errors: &mut ErrorList,
+        findings: &mut Findings<'_>,
     ) {
         if value.is_null() {
             return;
         }
         for rule in &self.rules {
-            if let Some(error) = rule.check(self, value, old, path, budget) {
-                errors.push(error);
+            let found = rule.check(self, value, before.value, path, &mut findings.budget);
+            match found {
+                Some(Breach::Violated(error)) if before.is_unchanged && !rule.uses_old => {
+                    findings.ratcheted.push(error);
+                }
+                Some(Breach::Violated(error) | Breach::NotEvaluated(error)) => {
+                    findings.errors.push(error);
+                }
+                None => {}
             }
         }
         match value {
             Value::Object(map) => {
-                let old = old.and_then(Value::as_object);
-                let old = |name: &str| old.and_then(|old| old.get(name));
                 for (name, tree) in &self.properties {
                     if let Some(value) = map.get(name) {
-                        tree.check(value, old(name), &path.field(name), budget, errors);
+                        let before = before.member(name, value);
+                        tree.check(value, &before, &path.field(name), findings);
                     }
                 }
                 if let Some(tree) = &self.additional {
                     for (name, value) in map.iter() {
-                        tree.check(value, old(name), &path.key(name), budget, errors);
+                        let before = before.member(name, value);
+                        tree.check(value, &before, &path.key(name), findings);
                     }
                 }
             }
             Value::Array(items) => {
                 let Some(tree) = &self.items else { return };
-                let before = old
+                let old = before
+                    .value
                     .and_then(Value::as_array)
                     .filter(|_| !self.keys.is_empty())
                     .unwrap_or_default()
                     .iter();
-                let before =
-                    before.filter_map(|item| Some((list_map_key(&self.keys, item)?, item)));
-                let before: HashMap<Vec<u8>, &Value> = before.collect();
+                let old = old.filter_map(|item| Some((list_map_key(&self.keys, item)?, item)));
+                let old: HashMap<Vec<u8>, &Value> = old.collect();
                 for (i, item) in items.iter().enumerate() {
-                    let old =
-                        list_map_key(&self.keys, item).and_then(|key| before.get(&key).copied());
-                    tree.check(item, old, &path.index(i), budget, errors);
+                    let found =
+                        list_map_key(&self.keys, item).and_then(|key| old.get(&key).copied());
+                    tree.check(item, &before.item(item, found), &path.index(i), findings);
                 }
             }
             _ => {}
@@ -240,14 +324,8 @@ impl Rule {
         old: Option<&Value>,
         path: &Path<'_>,
         budget: &mut Budget,
-    ) -> Option<FieldError> {
-        // Skip transition rules without an old value, and other rules on unchanged values
-        // (ratcheting).
-        let is_skipped = match (self.uses_old, old) {
-            (true, None) => !self.optional_old,
-            (false, Some(old)) => old == value,
-            _ => false,
-        };
+    ) -> Option<Breach> {
+        let is_skipped = self.uses_old && old.is_none() && !self.optional_old;
         if is_skipped || budget.0.is_none() {
             return None;
         }
@@ -265,10 +343,10 @@ impl Rule {
         match self.holds(&variables, budget) {
             Ok(true) => None,
             Ok(false) => Some(match self.message(&variables, budget) {
-                Ok(why) => self.violation(path, value, &why),
-                Err(why) => self.at_field_path(evaluation_error(path, &why)),
+                Ok(why) => Breach::Violated(self.violation(path, value, &why)),
+                Err(why) => Breach::NotEvaluated(self.at_field_path(evaluation_error(path, &why))),
             }),
-            Err(why) => Some(with_root_name(evaluation_error(path, &why))),
+            Err(why) => Some(Breach::NotEvaluated(with_root_name(evaluation_error(path, &why)))),
         }
     }
 

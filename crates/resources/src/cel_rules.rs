@@ -2,7 +2,7 @@
 
 use crate::rule_metrics as metrics;
 use crate::schema_text::SchemaText;
-use keelson_kinds::expressions::ObjectRules;
+use keelson_kinds::expressions::{ObjectRules, OldObject};
 use keelson_meta::{ErrorList, Map};
 use keelson_records::Entry;
 use std::sync::OnceLock;
@@ -25,24 +25,29 @@ impl CelRules {
         self.source.follow(definition, version);
     }
 
-    /// Adds the errors of the rules; `old` is the stored object of an update.
-    pub(crate) fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
+    /// Adds the errors of the rules. Returns those of values that an update leaves as they were.
+    pub(crate) fn validate(
+        &self,
+        obj: &Map,
+        old: Option<OldObject<'_>>,
+        errors: &mut ErrorList,
+    ) -> ErrorList {
         let rules = match self.rules.get() {
             Some(rules) => rules,
             None => {
                 let compiled = self.compile();
                 // The caller discards the errors.
                 if keelson_cel::is_interrupted() {
-                    return;
+                    return ErrorList::new();
                 }
                 self.rules.get_or_init(|| compiled)
             }
         };
-        if let Some(rules) = rules {
-            let begun = Instant::now();
-            rules.validate(obj, old, errors);
-            metrics::evaluated(begun);
-        }
+        let Some(rules) = rules else { return ErrorList::new() };
+        let begun = Instant::now();
+        let ratcheted = rules.validate(obj, old, errors);
+        metrics::evaluated(begun);
+        ratcheted
     }
 
     fn compile(&self) -> Option<ObjectRules> {

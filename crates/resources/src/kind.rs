@@ -4,6 +4,7 @@
 use crate::attached::Attached;
 use crate::cel_rules::CelRules;
 use bytes::Bytes;
+use keelson_kinds::expressions::OldObject;
 use keelson_kinds::scale::ScalePaths;
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::scratch::Scratch;
@@ -114,21 +115,23 @@ impl Kind {
         }
     }
 
-    /// Adds the errors of a custom resource: structural schema, scale paths, CEL rules.
+    /// Adds the errors of a custom resource: structural schema, scale paths, CEL rules. Returns the
+    /// errors of rules about values that an update leaves as they were, which are warnings.
     pub fn validate_custom(
         &self,
         version: &str,
         new: &Object,
         old: Option<&Object>,
         errors: &mut ErrorList,
-    ) {
-        let Some(checks) = self.version_checks(version) else { return };
+    ) -> ErrorList {
+        let Some(checks) = self.version_checks(version) else { return ErrorList::new() };
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         if let Some(scale) = &checks.scale {
             scale.validate(new, errors);
         }
-        checks.rules.validate(&new.root, old, errors);
+        let old = old.map(|object| OldObject { object, schema: &checks.structural });
+        checks.rules.validate(&new.root, old, errors)
     }
 
     /// Whether field selectors support a field of a custom resource in a version.

@@ -5,11 +5,13 @@
 //! [`Schema`](crate::Schema) by which objects are decoded, pruned, defaulted, merged and applied.
 //! [`Structural::validate`] validates objects with upstream's error messages.
 
+mod correlation;
 mod defaults;
 mod formats;
 mod types;
 mod validate;
 
+pub use correlation::SchemaPart;
 pub use defaults::embedded_resource_error;
 pub use validate::list_map_key;
 

@@ -480,7 +480,8 @@ fn validate(mut errors: ErrorList, target: &Target, obj: &Object) -> Result<(), 
     let checks = strategy.create_checks;
     errors.extend(strategy.check(checks, strategy.validate, obj, None, namespaced));
     kind.validate_last(obj, None, &mut errors);
-    kind.validate_custom(&target.version, obj, None, &mut errors);
+    // Only an update can leave a value as it was.
+    let _ = kind.validate_custom(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
     let rule = names::name_is_path_segment;
     let fits = rule(obj.name(), false).is_empty() && rule(obj.generate_name(), true).is_empty();

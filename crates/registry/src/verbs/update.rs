@@ -206,7 +206,9 @@ impl Registry {
         prepare(target, subresource, &mut new, &stored);
         (kind.strategy.record_time)(&mut new, &stored, &self.clock.now().text());
         restore_times(&stored, &mut new);
-        if let Err(invalid) = self.validate_change(update, &new, &stored).await {
+        let verdict = self.validate_change(update, &new, &stored).await?;
+        warnings.extend(verdict.warnings);
+        if let Err(invalid) = verdict.result {
             if subresource != Subresource::None {
                 return Err(invalid.into());
             }
@@ -219,18 +221,27 @@ impl Registry {
             warnings.extend(kind.strategy.warnings(&new, Some(&stored)));
         }
         self.validate_subresource(&write, subresource, &configs, &new, warnings).await?;
-        let mut objects = Objects { new, stored, entry: entry.clone() };
+        let objects = Objects { new, stored, entry: entry.clone() };
+        let result = self.store_objects(update, objects).await;
+        if matches!(result, Err(WriteFailure::NotAllocated(_))) {
+            warnings.truncate(warning_count);
+        }
+        result
+    }
+
+    async fn store_objects(
+        &self,
+        update: &Update<'_>,
+        mut objects: Objects,
+    ) -> Result<Outcome, WriteFailure> {
+        let kind = &update.target.kind;
         let is_multi_key =
             self.has_claims(kind) || self.has_quotas(&update.write(&objects.stored), &objects.new);
         if !is_multi_key {
             return self.put_change(update, &mut objects).await;
         }
         // Boxed because it is rare: the future of every write stays small.
-        let result = Box::pin(self.store_multi_key(update, objects)).await;
-        if matches!(result, Err(WriteFailure::NotAllocated(_))) {
-            warnings.truncate(warning_count);
-        }
-        result
+        Box::pin(self.store_multi_key(update, objects)).await
     }
 
     /// Validates an object that is being changed.
@@ -239,7 +250,7 @@ impl Registry {
         update: &Update<'_>,
         new: &Object,
         old: &Object,
-    ) -> Result<(), Failure> {
+    ) -> Result<Verdict, Failure> {
         let Update { permit, target, subresource, .. } = *update;
         let rule = target.kind.strategy.validate_status_in_namespace;
         let in_namespace = || match rule.filter(|_| subresource == Subresource::Status) {
@@ -254,7 +265,7 @@ impl Registry {
             let old = old.clone();
             move || validate(errors, &target, subresource, &new, &old)
         };
-        long_work::run(&permit.user().name, brief, whole).await?
+        long_work::run(&permit.user().name, brief, whole).await
     }
 
     /// Stores a change that has claims or quotas. The write completes even when the request is
@@ -476,6 +487,20 @@ fn prepare(target: &Target, subresource: Subresource, new: &mut Object, old: &Ob
     }
 }
 
+/// What the validation of an update found.
+struct Verdict {
+    warnings: Vec<Str>,
+    result: Result<(), Failure>,
+}
+
+impl Verdict {
+    /// `ratcheted`: errors of values that the update leaves as they were.
+    fn of(target: &Target, new: &Object, errors: ErrorList, ratcheted: &ErrorList) -> Verdict {
+        let warnings = ratcheted.iter().map(|error| Str::new(error.to_string())).collect();
+        Verdict { warnings, result: invalid(target, new, errors) }
+    }
+}
+
 /// Validates an update. Metadata errors are found twice, by the generic validation and by that of
 /// the kind; clients of kube-apiserver see them twice too.
 /// `in_namespace`: the errors that depend on the namespace.
@@ -485,7 +510,7 @@ fn validate(
     subresource: Subresource,
     new: &Object,
     old: &Object,
-) -> Result<(), Failure> {
+) -> Verdict {
     let kind = &target.kind;
     let strategy = &kind.strategy;
     let rule = names::name_is_path_segment;
@@ -497,10 +522,13 @@ fn validate(
         Subresource::Other(name) | Subresource::Action(name) => match strategy.subresource(name) {
             Some(rules) => (strategy.status_checks, rules.validate),
             None => {
-                if target.kind.source == Source::Custom {
-                    kind.validate_custom(&target.version, new, Some(old), &mut errors);
-                }
-                return invalid(target, new, errors);
+                let ratcheted = match target.kind.source {
+                    Source::Custom => {
+                        kind.validate_custom(&target.version, new, Some(old), &mut errors)
+                    }
+                    Source::BuiltIn => ErrorList::new(),
+                };
+                return Verdict::of(target, new, errors, &ratcheted);
             }
         },
     };
@@ -510,15 +538,14 @@ fn validate(
         kind.validate_last(new, Some(old), &mut errors);
     }
     let mut own = ErrorList::new();
-    kind.validate_custom(&target.version, new, Some(old), &mut own);
-    if subresource != Subresource::Status {
-        errors.extend(own);
-        return invalid(target, new, errors);
+    let ratcheted = kind.validate_custom(&target.version, new, Some(old), &mut own);
+    match subresource {
+        Subresource::Status => own.into_iter().for_each(|error| {
+            errors.push(named_within_status(error));
+        }),
+        _ => errors.extend(own),
     }
-    for error in own {
-        errors.push(named_within_status(error));
-    }
-    invalid(target, new, errors)
+    Verdict::of(target, new, errors, &ratcheted)
 }
 
 /// Names the place in a message of the schema of a custom resource as upstream does for a status,

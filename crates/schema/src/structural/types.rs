@@ -37,7 +37,7 @@ impl Structural {
                 meta,
                 inside_preserve_unknown: self.root.preserve_unknown,
             };
-            builder.structs[0] = builder.resource(&self.root, kind);
+            builder.structs[0] = builder.resource(&self.root, kind, Presence::Always);
             builder.structs
         })
     }
@@ -60,14 +60,14 @@ impl StructBuilder {
     }
 
     /// Builds the struct of a whole object; kind and metadata are the standard ones.
-    fn resource(&mut self, node: &Node, name: &str) -> Struct {
+    fn resource(&mut self, node: &Node, name: &str, metadata_presence: Presence) -> Struct {
         let own =
             |(name, _): &&(Str, Node)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
         let metadata = Field::new("metadata", Shape::Struct(self.meta));
         let mut fields = vec![
             Field::new("kind", Shape::String),
             Field::new("apiVersion", Shape::String),
-            Field { presence: Presence::Always, ..metadata },
+            Field { presence: metadata_presence, ..metadata },
         ];
         fields.extend(node.properties.iter().filter(own).map(|named| self.field(named)));
         let is_open =
@@ -170,7 +170,8 @@ impl StructBuilder {
 
     /// Builds the struct of an embedded resource; its metadata is pruned like that of every object.
     fn embedded(&mut self, node: &Node) -> StructId {
-        let new = self.resource(node, "object");
+        // It may be absent, unlike that of the object itself.
+        let new = self.resource(node, "object", Presence::Pointer);
         self.add(new)
     }
 }

@@ -114,14 +114,14 @@ pub(super) type EmbeddedCheck = fn(&Map, &Path<'_>, &mut ErrorList);
 
 /// The items of a list of list type `map` before an update, by key. Items of other lists cannot be
 /// correlated.
-struct OldItems<'v> {
+pub(super) struct OldItems<'v> {
     keys: &'v [Str],
     /// By [`list_map_key`].
     items: HashMap<Vec<u8>, &'v Value>,
 }
 
 impl<'v> OldItems<'v> {
-    fn of(list: &'v ListType, old: Option<ValueRef<'v>>) -> OldItems<'v> {
+    pub(super) fn of(list: &'v ListType, old: Option<ValueRef<'v>>) -> OldItems<'v> {
         let ListType::Map(keys) = list else {
             return OldItems { keys: &[], items: HashMap::new() };
         };
@@ -132,7 +132,7 @@ impl<'v> OldItems<'v> {
         OldItems { keys, items: items.collect() }
     }
 
-    fn find(&self, item: &Value) -> Option<&'v Value> {
+    pub(super) fn find(&self, item: &Value) -> Option<&'v Value> {
         let key = list_map_key(self.keys, item).filter(|_| !self.items.is_empty())?;
         self.items.get(&key).copied()
     }
@@ -167,7 +167,7 @@ impl Type {
 }
 
 impl Node {
-    /// Validates a value unless it equals `old`, its value before the update. Returns upstream's
+    /// Validates a value unless it is `old`, its value before the update. Returns upstream's
     /// match count: how much of the schema the value was compared with. If all alternatives of an
     /// `anyOf` fail, upstream reports the errors of the one with the highest count.
     pub(super) fn validate_if_changed(
@@ -177,7 +177,7 @@ impl Node {
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) -> u32 {
-        if old == Some(value) {
+        if old.is_some_and(|old| self.is_unchanged(value, old)) {
             return 0;
         }
         self.validate_value(value.into(), old.map(ValueRef::from), path, errors)

@@ -60,6 +60,29 @@ fn wait(api: &Recorded, name: &str, is_done: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
+/// Gives a resource a stricter schema, and waits until that is in use: it refuses a new object.
+fn restrict(api: &Recorded, group: &str, spec: &Value, refused: &Value) {
+    let versions = definition(group, spec, false)["spec"]["versions"].clone();
+    let change = json!({"spec": {"versions": versions}});
+    api.prepare("PATCH", &format!("{DEFINITIONS}/things.{group}"), &change);
+    let until = Instant::now() + POLL_TIMEOUT;
+    let refused = thing(group, "refused", refused.clone()).to_string();
+    let dry = format!("{}?dryRun=All", things(group));
+    while api.send("POST", &dry, "application/json", &refused).code != 422 {
+        assert!(Instant::now() < until, "the schema is not in use");
+    }
+}
+
+/// Returns the code, the causes and the warnings of a response. Their order is that of Go maps.
+fn findings(response: &Response) -> String {
+    let causes = response.body["details"]["causes"].as_array().into_iter().flatten();
+    let cause = |cause: &Value| format!("error {}: {}", cause["field"], cause["message"]);
+    let mut all: Vec<String> = causes.map(cause).collect();
+    all.extend(response.warnings.iter().map(|text| format!("warning {text}")));
+    all.sort_unstable();
+    format!("{} {}", response.code, all.join("; "))
+}
+
 fn spec_of(response: &Response) -> String {
     format!("{} {}", outcome(response), response.body["spec"])
 }
@@ -76,16 +99,7 @@ fn objects_with_repeated_items_can_be_changed() {
         "map": {"type": "array", "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "required": ["k"],
                 "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}}}});
-    let versions = definition(group, &strict, false)["spec"]["versions"].clone();
-    let change = json!({"spec": {"versions": versions}});
-    api.prepare("PATCH", &format!("{DEFINITIONS}/things.{group}"), &change);
-    // The stricter schema is in use when it refuses a new object.
-    let until = Instant::now() + POLL_TIMEOUT;
-    let repeated = thing(group, "b", json!({"set": ["a", "a"]})).to_string();
-    let dry = format!("{}?dryRun=All", things(group));
-    while api.send("POST", &dry, "application/json", &repeated).code != 422 {
-        assert!(Instant::now() < until, "the schema is not in use");
-    }
+    restrict(&api, group, &strict, &json!({"set": ["a", "a"]}));
     let path = format!("{}/a", things(group));
     let changes = [
         json!({"metadata": {"labels": {"a": "b"}}}),
@@ -105,6 +119,133 @@ fn objects_with_repeated_items_can_be_changed() {
     });
     let lines: Vec<String> = sent.collect();
     api.end("repeated_items.txt", &lines);
+}
+
+/// Sends each change to each thing.
+fn change_all(api: &Recorded, group: &str, names: &[&str], changes: &[Value]) -> Vec<String> {
+    let mut lines = vec![];
+    for name in names {
+        let path = format!("{}/{name}?dryRun=All", things(group));
+        for change in changes {
+            let response = api.send("PATCH", &path, MERGE, &change.to_string());
+            lines.push(format!("{name} {change} -> {}", findings(&response)));
+        }
+    }
+    lines
+}
+
+#[test]
+fn rules_that_unchanged_values_break_are_warnings() {
+    let group = "rules.test";
+    let api = start(group, &open(), false);
+    let given = json!({"a": 1, "list": [1], "set": [1, 2], "named": {"x": 1}, "inner": {"x": 1},
+        "map": [{"k": "1", "v": 1}, {"k": "2", "v": 2}]});
+    api.prepare("POST", &things(group), &thing(group, "a", given.clone()));
+    let mut more = given;
+    more["any"] = json!({"a": 1});
+    api.prepare("POST", &things(group), &thing(group, "b", more));
+    let number = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 10"}]});
+    let words = |rule: &str| json!([{"rule": rule, "message": "too small"}]);
+    let strict = json!({"type": "object", "properties": {
+        "a": {"type": "integer", "x-kubernetes-validations": [
+            {"rule": "self > 10", "reason": "FieldValueForbidden"}, {"rule": "self >= oldSelf"},
+            {"rule": "self > 11", "messageExpression": "self < 0 ? 'negative' : 'positive'"},
+            {"rule": "1 / (self - 1) > 0"}]},
+        "any": {"x-kubernetes-preserve-unknown-fields": true},
+        "list": {"type": "array", "maxItems": 9, "items": number,
+            "x-kubernetes-validations": words("self.size() > 5")},
+        "set": {"type": "array", "maxItems": 9, "x-kubernetes-list-type": "set", "items": number},
+        "map": {"type": "array", "maxItems": 9, "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"], "x-kubernetes-validations": words("self.size() > 6"),
+            "items": {"type": "object", "required": ["k"],
+                "properties": {"k": {"type": "string"}, "v": number}}},
+        "named": {"type": "object", "maxProperties": 9, "additionalProperties": number},
+        "inner": {"type": "object", "properties": {"x": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": "self.x > 10", "fieldPath": ".x"}]}},
+        "x-kubernetes-validations": words("has(self.a) && false")});
+    restrict(&api, group, &strict, &json!({"a": 1}));
+    let changes = [
+        json!({"metadata": {"labels": {"a": "b"}}}),
+        json!({"spec": {"a": 2}}),
+        json!({"spec": {"a": 0}}),
+        json!({"spec": {"list": [1, 2]}}),
+        json!({"spec": {"set": [2, 1]}}),
+        json!({"spec": {"map": [{"k": "2", "v": 2}, {"k": "1", "v": 1}]}}),
+        json!({"spec": {"map": [{"k": "2", "v": 3}, {"k": "1", "v": 1}]}}),
+        json!({"spec": {"named": {"y": 1}}}),
+        json!({"spec": {"inner": {"x": 2}}}),
+        json!({"spec": {"any": {"b": 1}}}),
+    ];
+    let lines = change_all(&api, group, &["a", "b"], &changes);
+    api.end("ratcheted_rules.txt", &lines);
+}
+
+#[test]
+fn values_that_a_schema_does_not_name_are_checked_again() {
+    let group = "unnamed.test";
+    let api = start(group, &open(), false);
+    let keyed = |item: Value| json!({"map": [item, {"k": "2"}]});
+    let kept = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
+    let given = [
+        ("a", json!({"inner": {}})),
+        ("b", json!({"inner": {"odd": 1}})),
+        ("c", json!({"odd": {"a": 1}})),
+        ("d", json!({"odd": null})),
+        ("e", keyed(json!({"k": "1"}))),
+        ("f", keyed(json!({"k": "1", "odd": 1}))),
+        ("g", json!({"list": [{"odd": 1}]})),
+        ("h", json!({"any": {"a": [1]}})),
+        ("i", json!({"any": [1]})),
+        ("j", json!({"open": {"a": 1}})),
+        ("k", json!({"kept": kept})),
+    ];
+    for (name, spec) in &given {
+        api.prepare("POST", &things(group), &thing(group, name, spec.clone()));
+    }
+    let needy = json!({"type": "object", "required": ["new"],
+        "x-kubernetes-preserve-unknown-fields": true});
+    let mut item = needy.clone();
+    item["required"] = json!(["k", "new"]);
+    item["properties"] = json!({"k": {"type": "string"}});
+    let mut strict = needy.clone();
+    strict["properties"] = json!({"inner": needy, "list": {"type": "array", "items": needy},
+        "any": {"x-kubernetes-preserve-unknown-fields": true},
+        "open": {"type": "object", "additionalProperties": true, "required": ["new"]},
+        "kept": {"type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true},
+        "map": {"type": "array", "x-kubernetes-list-type": "map", "maxItems": 1,
+            "x-kubernetes-list-map-keys": ["k"], "items": item}});
+    restrict(&api, group, &strict, &json!({}));
+    let changes = [
+        json!({"metadata": {"labels": {"a": "b"}}}),
+        json!({"spec": {"other": 1}}),
+        json!({"spec": {"map": [{"k": "2"}, {"k": "1"}]}}),
+    ];
+    let names: Vec<&str> = given.iter().map(|(name, _)| *name).collect();
+    let lines = change_all(&api, group, &names, &changes);
+    api.end("unnamed_values.txt", &lines);
+}
+
+#[test]
+fn an_embedded_resource_needs_no_metadata() {
+    let group = "embedded.test";
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true});
+    let spec = json!({"type": "object", "properties": {"e": embedded}});
+    let api = start(group, &spec, false);
+    let path = format!("{}?dryRun=All", things(group));
+    let given = ["{}", r#"{"odd":1}"#, r#"{"labels":{}}"#, r#"{"name":"a"}"#, ""];
+    let sent = given.iter().map(|metadata| {
+        let mut body = thing(group, "a", json!({"e": {"apiVersion": "v1", "kind": "Pod"}}));
+        if !metadata.is_empty() {
+            body["spec"]["e"]["metadata"] = serde_json::from_str(metadata).expect("JSON");
+        }
+        let response = api.send("POST", &path, "application/json", &body.to_string());
+        let owned = &response.body["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+        format!("{metadata} -> {} {owned}", spec_of(&response))
+    });
+    let lines: Vec<String> = sent.collect();
+    api.end("embedded_metadata.txt", &lines);
 }
 
 #[test]
