@@ -141,7 +141,8 @@ async fn begin(registry: &Registry, permit: &Permit, target: &Target) -> Result<
     registry.modify(permit, target, Subresource::Status, &begun, &options).await.map(drop)
 }
 
-/// Sets the condition Terminating to false and removes the finalizer.
+/// Sets the condition Terminating to false and removes the finalizer. As upstream, this is an
+/// update of the status: a definition that is not valid can be deleted, too.
 async fn remove_finalizer(
     registry: &Registry,
     permit: &Permit,
@@ -153,18 +154,12 @@ async fn remove_finalizer(
         let reason = "InstanceDeletionCompleted";
         let message = "removed all instances";
         set_condition(&mut object, "Terminating", false, reason, message, &now);
-        Ok(NewObject { object, managed: false, warnings: vec![] })
-    };
-    let options = own_options();
-    registry.modify(permit, target, Subresource::Status, &completed, &options).await?;
-    let without_finalizer = |live: Option<&Object>| {
-        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
         let others: Vec<Value> =
             finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned().collect();
         object.metadata_mut().insert("finalizers", others);
         Ok(NewObject { object, managed: false, warnings: vec![] })
     };
-    registry.modify(permit, target, Subresource::None, &without_finalizer, &options).await?;
-    Ok(())
+    let options = own_options();
+    registry.modify(permit, target, Subresource::Status, &completed, &options).await.map(drop)
 }

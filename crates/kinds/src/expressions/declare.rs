@@ -14,6 +14,9 @@ const CHARACTER_BYTES_MAX: u64 = 4;
 /// Characters of the longest name in `metadata`.
 const NAME_CHARS_MAX: u64 = 253;
 
+/// The types of schemas that have a type of CEL.
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
 /// The name of the type of `self` in error messages. kube-apiserver appends the nanoseconds of its
 /// clock, for each schema.
 const SELF_TYPE: &str = "selfType1";
@@ -30,6 +33,12 @@ pub(super) fn own(schema: &Map, is_root: bool) -> Option<(DeclType, u64)> {
     let Typed { decl_type, json_bytes_min } = typed(schema, SELF_TYPE, 0)?;
     let decl_type = if is_root { resource(SELF_TYPE, decl_type) } else { decl_type };
     Some((decl_type, json_bytes_min))
+}
+
+/// Returns whether a schema names a type, without a look at the schemas inside it.
+pub(super) fn has_type(schema: &Map) -> bool {
+    let word = schema.get("type").and_then(Value::as_str).unwrap_or_default();
+    TYPES.contains(&word) || is_int_or_string(schema)
 }
 
 /// Returns how often a value of at least `json_bytes_min` bytes of JSON fits in one request.
@@ -102,15 +111,12 @@ fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
         return None;
     }
     let word = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
-    let is = |name: &str| schema.get(name).and_then(Value::as_bool).unwrap_or_default();
     let size = |name: &str| schema.get(name).and_then(Value::as_int).map(|size| size.max(0) as u64);
     let child = |name: &str, step: &str| {
         typed(schema.get(name)?.as_object()?, &format!("{path}.{step}"), depth + 1)
     };
-    // Built-in kinds have a format but no type here.
-    let is_int_or_string = is("x-kubernetes-int-or-string") || word("format") == "int-or-string";
     let (shape, size_max, json_bytes_min) = match word("type") {
-        _ if is_int_or_string => {
+        _ if is_int_or_string(schema) => {
             let chars = size("maxLength").map(|chars| chars.saturating_mul(CHARACTER_BYTES_MAX));
             (Shape::IntOrString, chars.unwrap_or(REQUEST_BYTES_MAX - 2), 1)
         }
@@ -138,8 +144,18 @@ fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
         "string" => string(schema, word("format"), size("maxLength")),
         _ => return None,
     };
-    let nullable = is("nullable");
+    let nullable = is(schema, "nullable");
     Some(Typed { decl_type: DeclType { shape, nullable, size_max }, json_bytes_min })
+}
+
+fn is_int_or_string(schema: &Map) -> bool {
+    // Built-in kinds have a format but no type here.
+    let format = schema.get("format").and_then(Value::as_str);
+    is(schema, "x-kubernetes-int-or-string") || format == Some("int-or-string")
+}
+
+fn is(schema: &Map, name: &str) -> bool {
+    schema.get(name).and_then(Value::as_bool).unwrap_or_default()
 }
 
 fn list_kind(schema: &Map) -> ListKind {

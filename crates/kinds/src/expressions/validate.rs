@@ -2,14 +2,14 @@
 //! and stay within the CEL cost limits by estimate (apiextensions
 //! `pkg/apis/apiextensions/validation`).
 
-use super::{Budget, Tree, declare};
+use super::{Before, Findings, Tree, declare};
 use crate::definitions::{
     invalid_schema_fields, is_structural, rule_errors_index, schema_errors_index, schemas,
     validate_defaults,
 };
 use keelson_cel::{
-    Compiled, DeclType, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
-    OBJECT_COST_MAX, Type, Version,
+    Compiled, DeclType, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, Type,
+    Version,
 };
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
 use keelson_schema::structural::DEPTH_MAX;
@@ -36,8 +36,7 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorLi
         }
         let invalid_defaults =
             if is_sound { ErrorList::new() } else { validate_defaults(schema, &field) };
-        let position =
-            Position { field: &field, is_root: true, times: Some(1), uncorrelatable_in: None };
+        let position = Position::root(&field);
         let mut walk = Defaults { invalid: &invalid_defaults, errors: ErrorList::new() };
         walk.schema(schema, &field, 0);
         if !walk.errors.is_empty() || !invalid_defaults.is_empty() {
@@ -64,8 +63,7 @@ pub fn estimated_costs(definition: &Object) -> Vec<(String, u64)> {
     let mut all = vec![];
     let mut errors = ErrorList::new();
     for (_, schema, field) in schemas(definition) {
-        let position =
-            Position { field: &field, is_root: true, times: Some(1), uncorrelatable_in: None };
+        let position = Position::root(&field);
         let invalid = invalid_schema_fields(schema, &field);
         let mut walk = Walk { stored: &stored, invalid, costs: vec![], errors: &mut errors };
         walk.schema(schema, &position, 0);
@@ -114,8 +112,8 @@ impl Defaults<'_> {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         });
         if !is_invalid {
-            let mut budget = Budget(Some(OBJECT_COST_MAX));
-            tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
+            let mut findings = Findings::new(&mut self.errors);
+            tree.check(default, &Before::default(), &Path::new(&field), &mut findings);
         }
     }
 }
@@ -125,7 +123,7 @@ fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
     if depth > DEPTH_MAX {
         return;
     }
-    let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
+    let rules = rules_of(schema);
     for name in ["rule", "messageExpression"] {
         out.extend(rules.iter().filter_map(|rule| rule.str_at(&[name])).map(Str::new));
     }
@@ -137,6 +135,10 @@ fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
     }
 }
 
+fn rules_of(schema: &Map) -> &[Value] {
+    schema.get(RULES).and_then(Value::as_array).unwrap_or_default()
+}
+
 /// The position of a schema.
 struct Position<'p> {
     field: &'p str,
@@ -146,6 +148,24 @@ struct Position<'p> {
     times: Option<u64>,
     /// The enclosing list whose items cannot be correlated with the old object.
     uncorrelatable_in: Option<&'p str>,
+    /// Whether a schema around it has rules.
+    is_in_rules: bool,
+    /// Whether a schema around it has no type of CEL, so that it has none either: upstream makes
+    /// the types from the outermost schema with rules on.
+    is_typeless: bool,
+}
+
+impl<'p> Position<'p> {
+    fn root(field: &'p str) -> Self {
+        Position {
+            field,
+            is_root: true,
+            times: Some(1),
+            uncorrelatable_in: None,
+            is_in_rules: false,
+            is_typeless: false,
+        }
+    }
 }
 
 struct Walk<'w> {
@@ -182,24 +202,27 @@ impl Walk<'_> {
         if depth > DEPTH_MAX {
             return;
         }
+        let is_in_rules = position.is_in_rules || !rules_of(schema).is_empty();
+        let is_typeless = position.is_typeless || is_in_rules && !declare::has_type(schema);
+        let within = Position { is_in_rules, is_typeless, ..*position };
         // Messages name the outermost list.
         let outermost = position.uncorrelatable_in.or(Some(position.field));
         let map = schema.get("x-kubernetes-map-type").and_then(Value::as_str);
         let is_known = map.is_none_or(|map| matches!(map, "granular" | "atomic"));
         let uncorrelatable_in = if is_known { position.uncorrelatable_in } else { outermost };
-        self.repeated(schema, "additionalProperties", position, position.uncorrelatable_in, depth);
+        self.repeated(schema, "additionalProperties", &within, position.uncorrelatable_in, depth);
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, member) in properties.into_iter().flat_map(Map::iter) {
             let field = format!("{}.properties[{name}]", position.field);
             if let Some(member) = member.as_object() {
                 let position =
-                    Position { field: &field, is_root: false, uncorrelatable_in, ..*position };
+                    Position { field: &field, is_root: false, uncorrelatable_in, ..within };
                 self.schema(member, &position, depth + 1);
             }
         }
         let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
         let uncorrelatable_in = if is_map { position.uncorrelatable_in } else { outermost };
-        self.repeated(schema, "items", position, uncorrelatable_in, depth);
+        self.repeated(schema, "items", &within, uncorrelatable_in, depth);
         if !self.invalid.contains(position.field) {
             self.rules(schema, position);
         }
@@ -225,17 +248,18 @@ impl Walk<'_> {
         let field = format!("{}.{name}", position.field);
         self.schema(
             inner,
-            &Position { field: &field, is_root: false, times, uncorrelatable_in },
+            &Position { field: &field, is_root: false, times, uncorrelatable_in, ..*position },
             depth + 1,
         );
     }
 
     fn rules(&mut self, schema: &Map, position: &Position<'_>) {
-        let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
+        let rules = rules_of(schema);
         if rules.is_empty() {
             return;
         }
-        let Some((decl_type, json_bytes_min)) = declare::own(schema, position.is_root) else {
+        let own = declare::own(schema, position.is_root).filter(|_| !position.is_typeless);
+        let Some((decl_type, json_bytes_min)) = own else {
             let why = "internal error: failed to construct type information for \
                        x-kubernetes-validations rules: unable to convert structural schema to CEL \
                        declarations";
