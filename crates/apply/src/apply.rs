@@ -98,7 +98,7 @@ pub fn apply(
     })?;
     if scope.schema.types.is_custom_resource() {
         typed::validate_types(scope.schema, &live.root).map_err(|errors| {
-            let id = object_id(config, &kind);
+            let id = format!("{}/{}; {kind}", live.namespace(), live.name());
             ApplyError::Internal(format!("failed to create typed live object ({id}): {errors}"))
         })?;
     }

@@ -127,7 +127,9 @@ async fn review_token(
         .map(Str::new)
         .collect();
     let now = registry.clock.now();
-    let mut status = Map::new();
+    // What a client has written and this does not set stays, as upstream.
+    let mut status = obj.at(&["status"]).and_then(Value::as_object).cloned().unwrap_or_default();
+    status.remove("authenticated");
     let mut notes = CredentialNotes::default();
     let authenticated = authenticator.authenticate_token(token, &audiences, now, &mut notes).await;
     // As upstream, they are those of the review.
@@ -140,7 +142,9 @@ async fn review_token(
             status.insert("audiences", audiences);
         }
         Err(errors) => {
-            status.insert("user", Map::new());
+            if status.get("user").is_none() {
+                status.insert("user", Map::new());
+            }
             let invalid = "invalid bearer token";
             let error = match errors.as_slice() {
                 [] => invalid.to_owned(),

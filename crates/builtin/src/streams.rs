@@ -75,7 +75,7 @@ impl Streams {
         let container = container_of(&pod, &options.container)?;
         let node = match pod.str_at(&["spec", "nodeName"]) {
             "" => return Ok(Located::Nothing),
-            node => read_node(registry, node).await?,
+            node => read_node_of_pod(registry, node).await?,
         };
         if is_simulated(registry, &node) {
             let name = container.to_owned();
@@ -112,7 +112,7 @@ impl Streams {
                 let why = format!("pod {} does not have a host assigned", target.name);
                 return Err(Status::bad_request(why));
             }
-            node => read_node(registry, node).await?,
+            node => read_node_of_pod(registry, node).await?,
         };
         let simulated = registry.options.simulated_nodes.as_ref();
         let has_ports = simulated.is_some_and(|nodes| nodes.has(&node) && nodes.has_ports(&pod));
@@ -206,9 +206,19 @@ async fn read_object(registry: &Registry, target: &Target) -> Result<Object, Fai
 }
 
 async fn read_node(registry: &Registry, name: &str) -> Result<Object, Failure> {
+    read_node_for("nodes", registry, name).await
+}
+
+/// Reads the node of a pod. As upstream, one that does not exist is named as a pod.
+async fn read_node_of_pod(registry: &Registry, name: &str) -> Result<Object, Failure> {
+    read_node_for("pods", registry, name).await
+}
+
+/// Reads a node. `resource`: what is named when it does not exist.
+async fn read_node_for(resource: &str, registry: &Registry, name: &str) -> Result<Object, Failure> {
     let target = registry.target("", "nodes", "", name);
     read_object(registry, &target).await.map_err(|failure| match failure.code {
-        404 => Status::not_found(&GroupVersionResource::new("", "v1", "nodes"), name),
+        404 => Status::not_found(&GroupVersionResource::new("", "v1", resource), name),
         _ => failure,
     })
 }

@@ -143,10 +143,19 @@ impl<'v, 'p> Field<'v, 'p> {
         errors.push_with(|| FieldError::duplicate(&self.path, shown.clone()));
     }
 
+    /// Adds the error `Unsupported value` of a field whose Go type is plain `string`, not one with
+    /// a name: its text is shown in another way.
+    pub fn not_supported_text(&self, errors: &mut ErrorList, valid: &[&str]) {
+        errors.push_with(|| FieldError::not_supported(&self.path, self.text(), valid));
+    }
+
     /// Adds the error `Unsupported value`.
     pub fn not_supported(&self, errors: &mut ErrorList, valid: &[&str]) {
-        let shown = || if self.is_set() { self.value.clone() } else { Value::from("") };
-        errors.push_with(|| FieldError::not_supported(&self.path, shown(), valid));
+        errors.push_with(|| match self.value {
+            Value::String(word) => FieldError::not_supported_word(&self.path, word, valid),
+            value if self.is_set() => FieldError::not_supported(&self.path, value.clone(), valid),
+            _ => FieldError::not_supported(&self.path, "", valid),
+        });
     }
 
     /// Requires the string to be one of `valid`.

@@ -113,9 +113,9 @@ fn validate_cluster_binding(new: &Object, _: Option<&Object>) -> ErrorList {
 fn checked_binding(new: &Object, namespaced: bool) -> ErrorList {
     let mut errors = ErrorList::new();
     let role = Field::of(new, "roleRef");
-    role.field("apiGroup").one_of(&mut errors, &[GROUP]);
     let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
-    role.field("kind").one_of(&mut errors, kinds);
+    one_of(&role.field("apiGroup"), &mut errors, &[GROUP]);
+    one_of(&role.field("kind"), &mut errors, kinds);
     role.field("name").required_rule(&mut errors, names::is_path_segment_name);
     for subject in Field::of(new, "subjects").items() {
         validate_subject(&subject, namespaced, &mut errors);
@@ -132,14 +132,21 @@ fn validate_subject(subject: &Field<'_, '_>, namespaced: bool, errors: &mut Erro
         "ServiceAccount" => {
             name.rule_if_set(errors, names::is_dns1123_subdomain);
             if !group.text().is_empty() {
-                group.not_supported(errors, &[""]);
+                group.not_supported_text(errors, &[""]);
             }
             if !namespaced {
                 subject.field("namespace").not_empty(errors, "");
             }
         }
-        "User" | "Group" => group.one_of(errors, &[GROUP]),
-        _ => subject.field("kind").not_supported(errors, KINDS),
+        "User" | "Group" => one_of(&group, errors, &[GROUP]),
+        _ => subject.field("kind").not_supported_text(errors, KINDS),
+    }
+}
+
+/// Requires a text to be one of `valid`.
+fn one_of(field: &Field<'_, '_>, errors: &mut ErrorList, valid: &[&str]) {
+    if !valid.contains(&field.text()) {
+        field.not_supported_text(errors, valid);
     }
 }
 

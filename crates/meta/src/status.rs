@@ -511,6 +511,13 @@ impl FieldError {
         Self::make(ErrorType::NotSupported, path, Some(show(&value.into())), &detail)
     }
 
+    /// Like [`FieldError::not_supported`] for a text whose Go type has a name of its own: it is
+    /// shown as JSON.
+    pub fn not_supported_word(path: &Path<'_>, word: &str, valid: &[&str]) -> Self {
+        let shown = show_json(&Value::from(word));
+        FieldError { value: Some(shown), ..Self::not_supported(path, word, valid) }
+    }
+
     /// Returns the error for a duplicate value.
     pub fn duplicate(path: &Path<'_>, value: impl Into<Value>) -> Self {
         Self::make(ErrorType::Duplicate, path, Some(show(&value.into())), "")

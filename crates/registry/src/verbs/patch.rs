@@ -235,10 +235,12 @@ fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
     let api_version = text("apiVersion");
     let kind = text("kind");
     if kind != schema.gvk.kind || api_version != schema.gvk.api_version() {
-        let given = if api_version.contains('/') || api_version.is_empty() {
-            format!("{}, Kind={kind}", if api_version.is_empty() { "/" } else { api_version })
-        } else {
-            format!("/{api_version}, Kind={kind}")
+        let given = match api_version.matches('/').count() {
+            _ if api_version.is_empty() => format!("/, Kind={kind}"),
+            0 => format!("/{api_version}, Kind={kind}"),
+            1 => format!("{api_version}, Kind={kind}"),
+            // Upstream cannot read it, and knows no kind then either.
+            _ => "/, Kind=".to_owned(),
         };
         return Err(Status::bad_request(format!("invalid object type: {given}")));
     }

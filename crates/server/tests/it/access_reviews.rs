@@ -98,3 +98,21 @@ fn rules_of_a_binding_with_repeated_subjects_are_listed_once() {
     assert_eq!(ours, 1);
     server.stop();
 }
+
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn a_token_review_keeps_what_a_client_wrote_to_its_status() {
+    let server = Server::start_plain(without_accounts());
+    let client = server.client();
+    let status = json!({"authenticated": true, "audiences": ["x"], "error": "e",
+        "user": {"username": "u"}});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let review = json!({"spec": {"token": "unknown"}, "status": status});
+    let answer = client.post(reviews, &review);
+    let want = json!({"audiences": ["x"], "error": "invalid bearer token",
+        "user": {"username": "u"}});
+    assert_eq!((answer.status, &answer.body["status"]), (201, &want));
+    let answer = client.post(reviews, &json!({"spec": {"token": "unknown"}}));
+    let want = json!({"error": "invalid bearer token", "user": {}});
+    assert_eq!((answer.status, &answer.body["status"]), (201, &want));
+}

@@ -123,6 +123,21 @@ fn proxy_names_may_have_a_scheme_and_port() {
     server.stop();
 }
 
+/// Recorded from kube-apiserver 1.36.3.
+#[test]
+fn the_missing_node_of_a_pod_is_named_as_a_pod() {
+    let server = Server::start_plain(without_accounts());
+    let client = server.client();
+    assert_eq!(client.post(&format!("{NS}/pods"), &pod("p", "nowhere", "s")).status, 201);
+    for path in ["log", "exec?command=x", "attach", "portforward"] {
+        let answer = client.get(&format!("{NS}/pods/p/{path}"));
+        let message = answer.body["message"].as_str();
+        assert_eq!((answer.status, message), (404, Some("pods \"nowhere\" not found")), "{path}");
+        assert_eq!(answer.body["details"], json!({"name": "nowhere", "kind": "pods"}), "{path}");
+    }
+    server.stop();
+}
+
 #[test]
 fn a_node_without_a_name_cannot_create_objects_or_reviews() {
     let server = Server::start_plain(without_accounts());
