@@ -521,6 +521,7 @@ fn a_custom_resource_of_other_types_is_not_applied_to() {
     let mut server = Server::new(structural.schema(gvk));
     server.object.root.insert("spec", value!({"a": {}}));
     // A configuration need not name it.
+    server.object.set_meta("name", "a");
     server.object.set_meta("namespace", "n");
     let refused = server.apply("m", "{}").expect_err("an error");
     let why = "failed to create typed live object (n/a; x.com/v1, Kind=W): .spec: expected string, \
