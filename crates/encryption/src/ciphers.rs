@@ -6,6 +6,9 @@
 //! | AES-GCM | nonce (12), ciphertext, tag (16); authenticates the data |
 //! | AES-CBC | initialization vector (16), ciphertext padded as in PKCS#7; authenticates nothing |
 //! | secretbox | nonce (24), tag (16), ciphertext; authenticates the ciphertext alone |
+//!
+//! AES-GCM is ring's, which needs half the time of the crate `aes-gcm`; that one has the keys of 24
+//! bytes, which ring has not. Keys in ring are not erased when they are dropped, as those of TLS.
 
 use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::aead::consts::U12;
@@ -14,12 +17,17 @@ use aes_gcm::{AesGcm as Gcm, KeyInit};
 use cbc::cipher::block_padding::Pkcs7;
 use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit, KeyIvInit, StreamCipher};
 use poly1305::Poly1305;
+use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use salsa20::XSalsa20;
+use std::cell::RefCell;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 const GCM_NONCE_BYTES: usize = 12;
+const GCM_TAG_BYTES: usize = 16;
+/// What AES-GCM adds to a value.
+pub(crate) const GCM_MORE_BYTES: usize = GCM_NONCE_BYTES + GCM_TAG_BYTES;
 const BLOCK_BYTES: usize = 16;
 const BOX_NONCE_BYTES: usize = 24;
 const BOX_TAG_BYTES: usize = 16;
@@ -50,46 +58,67 @@ pub(crate) enum CipherError {
 
 /// AES-GCM with a key of 16, 24 or 32 bytes.
 pub(crate) enum AesGcm {
-    Bits128(Box<Gcm<Aes128, U12>>),
+    /// A key of 16 or 32 bytes.
+    Ring(Box<LessSafeKey>),
     Bits192(Box<Gcm<Aes192, U12>>),
-    Bits256(Box<Gcm<Aes256, U12>>),
 }
 
 impl AesGcm {
     pub fn new(key: &[u8]) -> Result<AesGcm, CipherError> {
-        let size = |_| CipherError::KeySize(key.len());
-        Ok(match key.len() {
-            16 => AesGcm::Bits128(Box::new(KeyInit::new_from_slice(key).map_err(size)?)),
-            24 => AesGcm::Bits192(Box::new(KeyInit::new_from_slice(key).map_err(size)?)),
-            _ => AesGcm::Bits256(Box::new(KeyInit::new_from_slice(key).map_err(size)?)),
-        })
+        let size = || CipherError::KeySize(key.len());
+        let ring = |algorithm: &'static Algorithm| {
+            let key = UnboundKey::new(algorithm, key).map_err(|_| size())?;
+            Ok(AesGcm::Ring(Box::new(LessSafeKey::new(key))))
+        };
+        match key.len() {
+            16 => ring(&AES_128_GCM),
+            24 => {
+                let cipher = KeyInit::new_from_slice(key).map_err(|_| size())?;
+                Ok(AesGcm::Bits192(Box::new(cipher)))
+            }
+            _ => ring(&AES_256_GCM),
+        }
     }
 
     /// Encrypts and appends to `out`.
     pub fn seal(&self, plain: &[u8], data: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
-        let nonce: [u8; GCM_NONCE_BYTES] = random()?;
-        let payload = Payload { msg: plain, aad: data };
-        let sealed = match self {
-            AesGcm::Bits128(cipher) => cipher.encrypt(&nonce.into(), payload),
-            AesGcm::Bits192(cipher) => cipher.encrypt(&nonce.into(), payload),
-            AesGcm::Bits256(cipher) => cipher.encrypt(&nonce.into(), payload),
-        };
+        let nonce: [u8; GCM_NONCE_BYTES] = public_random()?;
+        let failed = CipherError::Authentication;
         out.extend_from_slice(&nonce);
-        out.extend_from_slice(&sealed.map_err(|_| CipherError::Authentication)?);
+        match self {
+            AesGcm::Ring(key) => {
+                let at = out.len();
+                out.extend_from_slice(plain);
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                let sealed =
+                    key.seal_in_place_separate_tag(nonce, Aad::from(data), &mut out[at..]);
+                out.extend_from_slice(sealed.map_err(|_| failed)?.as_ref());
+            }
+            AesGcm::Bits192(cipher) => {
+                let sealed = cipher.encrypt(&nonce.into(), Payload { msg: plain, aad: data });
+                out.extend_from_slice(&sealed.map_err(|_| failed)?);
+            }
+        }
         Ok(())
     }
 
     pub fn open(&self, stored: &[u8], data: &[u8]) -> Result<Vec<u8>, CipherError> {
         let (nonce, sealed) =
             stored.split_first_chunk::<GCM_NONCE_BYTES>().ok_or(CipherError::Short)?;
-        let nonce = (*nonce).into();
-        let payload = Payload { msg: sealed, aad: data };
-        let opened = match self {
-            AesGcm::Bits128(cipher) => cipher.decrypt(&nonce, payload),
-            AesGcm::Bits192(cipher) => cipher.decrypt(&nonce, payload),
-            AesGcm::Bits256(cipher) => cipher.decrypt(&nonce, payload),
-        };
-        opened.map_err(|_| CipherError::Authentication)
+        let failed = CipherError::Authentication;
+        match self {
+            AesGcm::Ring(key) => {
+                let mut plain = sealed.to_vec();
+                let nonce = Nonce::assume_unique_for_key(*nonce);
+                let opened = key.open_in_place(nonce, Aad::from(data), &mut plain);
+                let size = opened.map_err(|_| failed)?.len();
+                plain.truncate(size);
+                Ok(plain)
+            }
+            AesGcm::Bits192(cipher) => cipher
+                .decrypt(&(*nonce).into(), Payload { msg: sealed, aad: data })
+                .map_err(|_| failed),
+        }
     }
 }
 
@@ -112,7 +141,7 @@ impl AesCbc {
 
     /// Encrypts and appends to `out`.
     pub fn seal(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
-        let vector: [u8; BLOCK_BYTES] = random()?;
+        let vector: [u8; BLOCK_BYTES] = public_random()?;
         let iv = &vector.into();
         let sealed = match self {
             AesCbc::Bits128(aes) => cbc::Encryptor::inner_iv_init((**aes).clone(), iv)
@@ -175,13 +204,16 @@ impl Secretbox {
 
     /// Encrypts and appends to `out`.
     pub fn seal(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
-        let nonce: [u8; BOX_NONCE_BYTES] = random()?;
+        let nonce: [u8; BOX_NONCE_BYTES] = public_random()?;
         let (mut stream, tag_of) = self.stream(&nonce);
-        let mut sealed = plain.to_vec();
-        stream.apply_keystream(&mut sealed);
         out.extend_from_slice(&nonce);
-        out.extend_from_slice(&tag_of.compute_unpadded(&sealed));
-        out.extend_from_slice(&sealed);
+        let tag_at = out.len();
+        out.extend_from_slice(&[0; BOX_TAG_BYTES]);
+        let at = out.len();
+        out.extend_from_slice(plain);
+        stream.apply_keystream(&mut out[at..]);
+        let tag = tag_of.compute_unpadded(&out[at..]);
+        out[tag_at..at].copy_from_slice(&tag);
         Ok(())
     }
 
@@ -208,9 +240,76 @@ impl Secretbox {
     }
 }
 
+/// Random bytes of the system that are read ahead, so that not every value needs a system call.
+const AHEAD_BYTES: usize = 1024;
+
+/// The bytes that a thread has read ahead, and how many of them are used.
+struct Ahead {
+    bytes: [u8; AHEAD_BYTES],
+    used: usize,
+}
+
+thread_local! {
+    static AHEAD: RefCell<Ahead> =
+        const { RefCell::new(Ahead { bytes: [0; AHEAD_BYTES], used: AHEAD_BYTES }) };
+}
+
+/// Returns random bytes that are stored with a value, such as a nonce: not for secrets, since they
+/// were in memory before. Each byte is returned once.
+pub(crate) fn public_random<const N: usize>() -> Result<[u8; N], CipherError> {
+    const { assert!(N <= AHEAD_BYTES) }
+    AHEAD.with_borrow_mut(|ahead| {
+        if ahead.used + N > AHEAD_BYTES {
+            getrandom::fill(&mut ahead.bytes).map_err(|_| CipherError::Random)?;
+            ahead.used = 0;
+        }
+        let bytes = ahead.bytes[ahead.used..].first_chunk().ok_or(CipherError::Random)?;
+        ahead.used += N;
+        Ok(*bytes)
+    })
+}
+
 /// Returns random bytes.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], CipherError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|_| CipherError::Random)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn bytes_read_ahead_are_returned_once() {
+        // More than are read at once, in sizes that do not divide that.
+        let all: Vec<[u8; 24]> =
+            (0..1000).map(|_| public_random().expect("random bytes")).collect();
+        let differing: HashSet<_> = all.iter().flat_map(|bytes| bytes.as_chunks::<8>().0).collect();
+        assert_eq!(differing.len(), 3 * all.len());
+    }
+
+    #[test]
+    fn each_size_of_keys_opens_what_it_has_sealed() {
+        for size in [16, 24, 32] {
+            let cipher = AesGcm::new(&vec![7; size]).expect("a key");
+            for plain in [&b""[..], b"x", &[b'y'; 5000]] {
+                let mut sealed = b"before".to_vec();
+                cipher.seal(plain, b"path", &mut sealed).expect("sealed");
+                let sealed = sealed.strip_prefix(b"before").expect("it is appended");
+                assert_eq!(sealed.len(), plain.len() + GCM_MORE_BYTES, "{size}");
+                assert_eq!(cipher.open(sealed, b"path").as_deref(), Ok(plain), "{size}");
+                let other = cipher.open(sealed, b"other");
+                assert_eq!(other, Err(CipherError::Authentication), "{size}");
+            }
+            let short = cipher.open(&[0; GCM_NONCE_BYTES + 3], b"path");
+            assert_eq!(short, Err(CipherError::Authentication));
+            assert_eq!(cipher.open(&[0; 3], b"path"), Err(CipherError::Short));
+        }
+        for size in [0, 15, 31, 33] {
+            let refused = AesGcm::new(&vec![7; size]).err();
+            assert_eq!(refused, Some(CipherError::KeySize(size)));
+        }
+    }
 }

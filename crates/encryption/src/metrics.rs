@@ -3,6 +3,7 @@
 
 use crate::hash::hash;
 use keelson_metrics::{Bounds, Counter, Description, Exposition, Gauge, Histogram, SeriesMap};
+use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -246,8 +247,8 @@ impl Counted<'_> {
     pub fn count<T>(&self, prefix: &[u8], began: Instant, result: &Result<T, String>) {
         let prefix = std::str::from_utf8(prefix).unwrap_or_default();
         let resource = match self.group {
-            "" => self.resource.to_owned(),
-            group => format!("{}.{group}", self.resource),
+            "" => Cow::Borrowed(self.resource),
+            group => Cow::Owned(format!("{}.{group}", self.resource)),
         };
         let status = result.as_ref().map_or_else(|error| status_of(error), |_| "OK");
         let direction = self.direction.label();

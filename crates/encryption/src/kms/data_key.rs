@@ -1,6 +1,6 @@
 //! [`DataKey`]: the key, or the seed of keys, that a plug-in has decrypted.
 
-use crate::ciphers::{AesGcm, CipherError, random};
+use crate::ciphers::{AesGcm, CipherError, GCM_MORE_BYTES, public_random};
 use crate::hash::hash;
 use ring::hkdf::{HKDF_SHA256, Prk};
 use std::collections::{HashMap, VecDeque};
@@ -43,18 +43,25 @@ impl DataKey {
         Ok(DataKey { secret: Secret::Key(cipher), key_id_hash: hash(key_id) })
     }
 
-    /// Encrypts a value. `path` is its key in etcd.
-    pub fn seal(&self, plain: &[u8], path: &[u8]) -> Result<Vec<u8>, CipherError> {
-        let mut out = Vec::with_capacity(INFO_BYTES + 28 + plain.len());
+    /// Returns how long a value is when it is encrypted.
+    pub fn sealed_bytes(&self, plain_bytes: usize) -> usize {
+        let info = match &self.secret {
+            Secret::Key(_) => 0,
+            Secret::Seed(_) => INFO_BYTES,
+        };
+        info + plain_bytes + GCM_MORE_BYTES
+    }
+
+    /// Encrypts a value and appends it to `out`. `path` is its key in etcd.
+    pub fn seal(&self, plain: &[u8], path: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
         match &self.secret {
-            Secret::Key(cipher) => cipher.seal(plain, path, &mut out)?,
+            Secret::Key(cipher) => cipher.seal(plain, path, out),
             Secret::Seed(seed) => {
-                let info: [u8; INFO_BYTES] = random()?;
+                let info: [u8; INFO_BYTES] = public_random()?;
                 out.extend_from_slice(&info);
-                derive(seed, &info)?.seal(plain, path, &mut out)?;
+                derive(seed, &info)?.seal(plain, path, out)
             }
         }
-        Ok(out)
     }
 
     pub fn open(&self, stored: &[u8], path: &[u8]) -> Result<Vec<u8>, CipherError> {

@@ -55,6 +55,9 @@ pub(super) struct EncryptResponse {
     pub annotations: BTreeMap<String, Vec<u8>>,
 }
 
+/// The number of [`EncryptedObject::encrypted_data`], the first field of its message.
+pub(super) const DATA_TAG: u32 = 1;
+
 /// What is stored of a value.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EncryptedObject {

@@ -5,7 +5,7 @@ use super::KmsOpened;
 use super::data_key::{DataKey, DataKeys, SEED_BYTES};
 use super::envelope::{self, SEED, aggregate};
 use super::proto::{
-    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject,
+    DATA_TAG, DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject,
     StatusRequest, StatusResponse,
 };
 use super::socket::Socket;
@@ -17,6 +17,7 @@ use crate::metrics::{Direction, Metrics};
 use bytes::Bytes;
 use keelson_egress::{grpc_code_name, grpc_error_text};
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -75,12 +76,15 @@ impl PluginV2 {
     pub fn seal(&self, plain: &[u8], path: &[u8], now: Instant) -> Result<Bytes, String> {
         let seed = self.seed()?;
         seed.check_writable(now)?;
-        let encrypted_data = seed.key.seal(plain, path).map_err(|error| error.to_string())?;
-        let envelope = EncryptedObject { encrypted_data, ..EncryptedObject::clone(&seed.envelope) };
-        self.metrics.count_key(&self.name, &seed.key.key_id_hash, Direction::ToStorage);
-        let mut out = Vec::with_capacity(self.prefix.len() + envelope.encoded_len());
+        let bytes = seed.key.sealed_bytes(plain.len());
+        let more = 1 + encoded_len_varint(bytes as u64);
+        let mut out = Vec::with_capacity(self.prefix.len() + more + bytes + seed.tail.len());
         out.extend_from_slice(&self.prefix);
-        out.extend_from_slice(&envelope.encode_to_vec());
+        encode_key(DATA_TAG, WireType::LengthDelimited, &mut out);
+        encode_varint(bytes as u64, &mut out);
+        seed.key.seal(plain, path, &mut out).map_err(|error| error.to_string())?;
+        out.extend_from_slice(&seed.tail);
+        self.metrics.count_key(&self.name, &seed.key.key_id_hash, Direction::ToStorage);
         Ok(out.into())
     }
 
@@ -198,9 +202,10 @@ impl PluginV2 {
         }
         let key = Arc::new(key);
         let id = envelope.data_key();
+        let tail = id.clone().into();
         let mut state = self.state();
         self.metrics.set_data_keys(&self.name, state.keys.insert(id, key.clone()));
-        state.seed = Some(WriteSeed { key, envelope: Arc::new(envelope), confirmed: now });
+        state.seed = Some(WriteSeed { key, envelope: Arc::new(envelope), tail, confirmed: now });
         tracing::info!(plugin = self.name, key = hash(key_id), "KMS plug-in has a key");
         Ok(())
     }

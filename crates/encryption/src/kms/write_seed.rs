@@ -16,6 +16,8 @@ pub(super) struct WriteSeed {
     pub key: Arc<DataKey>,
     /// The envelope of each value, without its data.
     pub envelope: Arc<EncryptedObject>,
+    /// The same, encoded: it follows the data of each value.
+    pub tail: Arc<[u8]>,
     /// When the plug-in was well last.
     pub confirmed: Instant,
 }
@@ -36,13 +38,15 @@ impl WriteSeed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prost::Message;
 
     #[test]
     fn values_are_written_for_three_minutes_after_the_plug_in_was_well() {
         let confirmed = Instant::now();
         let envelope = EncryptedObject { key_id: "1".to_owned(), ..EncryptedObject::default() };
         let key = Arc::new(DataKey::key(&[0; 16], "1").expect("a key"));
-        let seed = WriteSeed { key, envelope: Arc::new(envelope), confirmed };
+        let tail = envelope.encode_to_vec().into();
+        let seed = WriteSeed { key, envelope: Arc::new(envelope), tail, confirmed };
         let check = |seconds: u64, expected: &str| {
             let got = seed.check_writable(confirmed + Duration::from_secs(seconds));
             assert_eq!(got.err().unwrap_or_default(), expected, "after {seconds} s");
