@@ -9,7 +9,9 @@
 //!
 //! AES-GCM is ring's, which needs half the time of the crate `aes-gcm`; that one has the keys of 24
 //! bytes, which ring has not. Keys in ring are not erased when they are dropped, as those of TLS.
+//! Of Salsa20 the crate `salsa20` makes the key and the first block, `keystream` the rest.
 
+use crate::keystream::{self, KeyStream, Processor};
 use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};
@@ -18,7 +20,9 @@ use cbc::cipher::block_padding::Pkcs7;
 use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit, KeyIvInit, StreamCipher};
 use poly1305::Poly1305;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
-use salsa20::XSalsa20;
+use salsa20::cipher::Array;
+use salsa20::cipher::consts::U10;
+use salsa20::{Salsa20, hsalsa};
 use std::cell::RefCell;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
@@ -90,8 +94,7 @@ impl AesGcm {
                 let at = out.len();
                 out.extend_from_slice(plain);
                 let nonce = Nonce::assume_unique_for_key(nonce);
-                let sealed =
-                    key.seal_in_place_separate_tag(nonce, Aad::from(data), &mut out[at..]);
+                let sealed = key.seal_in_place_separate_tag(nonce, Aad::from(data), &mut out[at..]);
                 out.extend_from_slice(sealed.map_err(|_| failed)?.as_ref());
             }
             AesGcm::Bits192(cipher) => {
@@ -164,7 +167,7 @@ impl AesCbc {
         }
         let iv = &(*vector).into();
         let mut plain = sealed.to_vec();
-        let (blocks, _) = cbc::cipher::Array::slice_as_chunks_mut(&mut plain);
+        let (blocks, _) = Array::slice_as_chunks_mut(&mut plain);
         match self {
             AesCbc::Bits128(aes) => {
                 cbc::Decryptor::inner_iv_init((**aes).clone(), iv).decrypt_blocks(blocks);
@@ -194,25 +197,26 @@ impl AesCbc {
 /// XSalsa20 and Poly1305, as NaCl's secretbox.
 pub(crate) struct Secretbox {
     key: Zeroizing<[u8; BOX_KEY_BYTES]>,
+    processor: Processor,
 }
 
 impl Secretbox {
     pub fn new(key: &[u8]) -> Result<Secretbox, CipherError> {
         let key = key.try_into().map_err(|_| CipherError::KeySize(key.len()))?;
-        Ok(Secretbox { key: Zeroizing::new(key) })
+        Ok(Secretbox { key: Zeroizing::new(key), processor: Processor::new() })
     }
 
     /// Encrypts and appends to `out`.
     pub fn seal(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
         let nonce: [u8; BOX_NONCE_BYTES] = public_random()?;
-        let (mut stream, tag_of) = self.stream(&nonce);
+        let mut stream = self.stream(&nonce);
         out.extend_from_slice(&nonce);
         let tag_at = out.len();
         out.extend_from_slice(&[0; BOX_TAG_BYTES]);
         let at = out.len();
         out.extend_from_slice(plain);
-        stream.apply_keystream(&mut out[at..]);
-        let tag = tag_of.compute_unpadded(&out[at..]);
+        stream.apply(&mut out[at..]);
+        let tag = stream.tag_of.compute_unpadded(&out[at..]);
         out[tag_at..at].copy_from_slice(&tag);
         Ok(())
     }
@@ -221,22 +225,47 @@ impl Secretbox {
         let short = CipherError::Short;
         let (nonce, rest) = stored.split_first_chunk::<BOX_NONCE_BYTES>().ok_or(short)?;
         let (tag, sealed) = rest.split_first_chunk::<BOX_TAG_BYTES>().ok_or(short)?;
-        let (mut stream, tag_of) = self.stream(nonce);
-        let expected = tag_of.compute_unpadded(sealed);
+        let mut stream = self.stream(nonce);
+        let expected = stream.tag_of.clone().compute_unpadded(sealed);
         if !bool::from(expected.ct_eq(tag)) {
             return Err(CipherError::Box);
         }
         let mut plain = sealed.to_vec();
-        stream.apply_keystream(&mut plain);
+        stream.apply(&mut plain);
         Ok(plain)
     }
 
     /// Returns the key stream of the message, and the authenticator, whose key is what precedes it.
-    fn stream(&self, nonce: &[u8; BOX_NONCE_BYTES]) -> (XSalsa20, Poly1305) {
-        let mut stream = XSalsa20::new(&(*self.key).into(), &(*nonce).into());
+    fn stream(&self, nonce: &[u8; BOX_NONCE_BYTES]) -> BoxStream {
+        let (long, rest) = nonce.split_at(BLOCK_BYTES);
+        let long = Array::try_from(long).unwrap_or_default();
+        let rest = Array::try_from(rest).unwrap_or_default();
+        let key: [u8; BOX_KEY_BYTES] = hsalsa::<U10>(&(*self.key).into(), &long).into();
+        let key = Zeroizing::new(key);
+        let mut first = Salsa20::new(&(*key).into(), &rest);
         let mut tag_key = Zeroizing::new([0; 32]);
-        stream.apply_keystream(&mut *tag_key);
-        (stream, Poly1305::new(&(*tag_key).into()))
+        first.apply_keystream(&mut *tag_key);
+        let tag_of = Poly1305::new(&(*tag_key).into());
+        BoxStream { rest: KeyStream::new(self.processor, &key, &rest.into()), first, tag_of }
+    }
+}
+
+/// The key stream of a message of secretbox.
+struct BoxStream {
+    /// Begins within the first block.
+    first: Salsa20,
+    rest: KeyStream,
+    tag_of: Poly1305,
+}
+
+impl BoxStream {
+    /// Encrypts or decrypts a whole message.
+    fn apply(&mut self, message: &mut [u8]) {
+        // The other half of the first block is the key of the authenticator.
+        let at = message.len().min(keystream::BLOCK_BYTES / 2);
+        let (begin, rest) = message.split_at_mut(at);
+        self.first.apply_keystream(begin);
+        self.rest.apply_from(1, rest);
     }
 }
 

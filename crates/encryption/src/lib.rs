@@ -9,7 +9,8 @@
 //!   upstream.
 //! - A value that cannot be decrypted is an error that says why, never another value. AES-CBC alone
 //!   does not notice changed bytes.
-//! - The keys of ciphers are overwritten when they are dropped, and no key is ever formatted.
+//! - The keys of ciphers are overwritten when they are dropped, except those of AES-GCM, which are
+//!   in ring as those of TLS. No key is ever formatted.
 //!
 //! The crate knows keys and bytes. What is stored where is the business of its caller.
 
@@ -17,6 +18,7 @@ mod ciphers;
 mod config;
 mod encryption;
 mod hash;
+mod keystream;
 mod kms;
 mod metrics;
 mod providers;
