@@ -4,7 +4,11 @@
 //! Keys, revisions, order and durability are those of the backend. Own writes are remembered until
 //! their event arrives, so that it need not be decoded.
 
+mod decoders;
+
+use decoders::Decoders;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -101,7 +105,7 @@ impl Transformed {
         }
     }
 
-    /// Loads page by page, because decoding may have to wait.
+    /// Loads page by page, because decoding may have to wait: for a key that most values share.
     async fn load_pages(
         &self,
         prefix: &[u8],
@@ -109,14 +113,21 @@ impl Transformed {
         sink: &mut (dyn FnMut(KeyValue) + Send),
     ) -> Result<Revision, ReadError> {
         let mut query = Range { at, ..Range::prefix(prefix) };
+        let mut decoders = Decoders::new(self.values.transform.clone(), sink);
         loop {
-            let mut page = self.backend.range(query.clone()).await?;
+            let page = self.backend.range(query.clone()).await?;
             let next = page.items.last().filter(|_| page.more).map(|last| key_after(&last.key));
-            self.decode_all(&mut page.items).await;
-            page.items.into_iter().for_each(&mut *sink);
+            page.items.into_iter().for_each(|kv| decoders.push(kv));
+            self.decode_waiting(&mut decoders).await;
             let Some(start) = next else { return Ok(page.at) };
             query = Range { start, at: Some(page.at), ..query };
         }
+    }
+
+    async fn decode_waiting(&self, decoders: &mut Decoders<'_>) {
+        let mut waiting = decoders.take_waiting();
+        self.decode_all(&mut waiting).await;
+        waiting.into_iter().for_each(|kv| decoders.pass_on(kv));
     }
 
     async fn commit(&self, mut txn: Txn) -> Result<TxnOutcome, WriteError> {
@@ -161,18 +172,10 @@ impl Store for Transformed {
             return Box::pin(self.load_pages(prefix, at, sink));
         }
         Box::pin(async move {
-            let mut waiting = vec![];
-            let mut decode = |mut kv: KeyValue| {
-                let value = std::mem::take(&mut kv.value);
-                match self.values.transform.decode_now(&kv.key, value) {
-                    Ok(value) => sink(KeyValue { value, ..kv }),
-                    // The transformation has just changed to one that may wait.
-                    Err(value) => waiting.push(KeyValue { value, ..kv }),
-                }
-            };
-            let at = self.backend.load(prefix, at, &mut decode).await?;
-            self.decode_all(&mut waiting).await;
-            waiting.into_iter().for_each(sink);
+            let mut decoders = Decoders::new(self.values.transform.clone(), sink);
+            let at = self.backend.load(prefix, at, &mut |kv| decoders.push(kv)).await?;
+            // The transformation may just have changed to one that waits.
+            self.decode_waiting(&mut decoders).await;
             Ok(at)
         })
     }
@@ -325,11 +328,14 @@ impl OwnWrites {
     /// Removes and returns the reader's value of a backend's value, if it was the last own write of
     /// the key.
     fn take(&mut self, key: &Bytes, value: &Bytes) -> Option<Bytes> {
-        let (encoded, _) = self.writes.get(key)?;
-        if encoded != value {
+        let Entry::Occupied(write) = self.writes.entry(key.clone()) else { return None };
+        let (encoded, _) = write.get();
+        // An embedded store gives back the bytes that it was given.
+        let is_same = encoded.as_ptr() == value.as_ptr() && encoded.len() == value.len();
+        if !is_same && encoded != value {
             return None;
         }
-        let (encoded, own) = self.writes.remove(key)?;
+        let (encoded, own) = write.remove();
         self.bytes = self.bytes.saturating_sub(encoded.len() + own.len());
         Some(own)
     }
