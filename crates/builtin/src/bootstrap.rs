@@ -9,19 +9,46 @@ use crate::ensure::{ensure_all, ensure_object};
 use crate::services::Services;
 use crate::{api_services, flow_control};
 use futures_util::try_join;
-use keelson_meta::{Failure, Value, value};
+use keelson_meta::{Failure, Reason, Value, value};
 use keelson_registry::{Registry, Target};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 const FIELD_MANAGER: &str = "kube-apiserver";
 
+/// How long writes may fail that may succeed later, and the time between two attempts: those of
+/// kube-apiserver's default roles.
+const FAILING_TIME_MAX: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Creates the objects that do not exist, as [`ensure_once`]. An etcd cluster that elects a leader
+/// may fail any write: what is missing is created again, for half a minute.
+pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
+    let deadline = Instant::now() + FAILING_TIME_MAX;
+    loop {
+        match ensure_once(registry, services).await {
+            Err(failure) if may_pass(&failure) && Instant::now() < deadline => {
+                tracing::warn!(why = failure.message, "the first objects are not there; retrying");
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+            ensured => return ensured,
+        }
+    }
+}
+
+/// Whether the store did not answer, or took no write.
+fn may_pass(failure: &Failure) -> bool {
+    matches!(failure.reason, Reason::ServerTimeout | Reason::ServiceUnavailable)
+}
+
 /// Creates the objects that do not exist. They are created concurrently, so that the writes share
 /// syncs of the disk; namespaced objects wait for their namespaces. Existing objects other than
 /// roles and bindings are not changed.
-pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
+async fn ensure_once(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
     let (cluster_wide, namespaced) = rbac::defaults(registry);
     try_join!(
         ensure_namespaced(registry, services, namespaced),

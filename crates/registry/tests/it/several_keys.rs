@@ -7,7 +7,7 @@ use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Object, Value};
 use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
 use keelson_registry::{Answer, Clock, Deleted, NewObject, Subresource, SystemClock};
-use keelson_store::Embedded;
+use keelson_store::{Embedded, WriteError};
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -393,4 +393,13 @@ async fn a_finished_pod_that_others_remove_after_its_mark_is_deleted() {
             (other, _) => panic!("after {passed} writes: {other:?}"),
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_goes_on_when_the_outcome_of_a_first_write_is_unknown() {
+    let gate = Gate::new("/registry/clusterroles/");
+    gate.fail_next(WriteError::Unknown { source: Arc::new(std::io::Error::other("no leader")) });
+    let harness = Harness::over(gate, Box::new(SystemClock)).await;
+    let roles = items(&harness, "rbac.authorization.k8s.io", "clusterroles", "").await;
+    assert!(roles.len() > 50, "{} cluster roles", roles.len());
 }
