@@ -10,6 +10,7 @@ mod corpus;
 mod explorer;
 mod fuzz;
 mod kills;
+mod nightly;
 mod package;
 mod peers;
 mod rbac;
@@ -60,6 +61,9 @@ cargo xtask kills [--count N] [--jobs N] [--seed N]
     Kills processes that write to a store, N times (default 1000), and checks after each that no
     acknowledged write is lost; about a hundred in ten seconds. Ctrl-C ends it with the results so far.
     With --server it kills whole servers (default 20, about one a second).
+cargo xtask nightly [--seconds N] [--kills N]
+    An hour (or N seconds) of faults of three servers on three members of etcd, then 100,000 (or N) kills
+    as `kills` does them.
 cargo xtask tidy
     Checks the rules of STYLE.md and ARCHITECTURE.md that a machine can check.
 cargo xtask rbac DIR
@@ -134,6 +138,7 @@ fn run(args: &[String]) -> Result<()> {
         Some("package") => package::run(&args[1..]),
         Some("peers") => peers::run(&args[1..]),
         Some("kills") => kills::run(&args[1..]),
+        Some("nightly") => nightly::run(&args[1..]),
         Some("startup-order") => startup_order::run(),
         Some("soak") => bench::soak(&args[1..]),
         Some("rbac") => rbac::run(&args[1..]),

@@ -133,8 +133,7 @@ pub fn run_on(
         load.is_over.store(true, Ordering::Release);
         let calls: Vec<(usize, Call)> =
             clients.into_iter().flat_map(|client| client.join().expect("a log")).collect();
-        let (code, last) = load.write_last();
-        assert_eq!(code, 201, "{last}");
+        load.write_last();
         (calls, watcher.join().expect("a log"))
     });
     if let Some(answer) = load.unclear.lock().expect("an answer").take() {
@@ -195,9 +194,22 @@ impl Load {
         &self.objects.path
     }
 
-    fn write_last(&self) -> (u16, Value) {
+    /// Creates the object whose event is the last. The store may still elect a leader: a write
+    /// without an outcome is sent again, and may turn out to be there.
+    fn write_last(&self) {
         let last = self.objects.object("fault-last", 0, None);
-        self.connection().call("POST", self.path(), JSON, Some(&last)).expect("an answer")
+        let deadline = Instant::now() + WAIT_MAX;
+        let mut is_first = true;
+        loop {
+            let answer = self.connection().call("POST", self.path(), JSON, Some(&last));
+            match answer {
+                Ok((201, _)) => return,
+                Ok((409, _)) if !is_first => return,
+                Ok((500 | 503 | 504, _)) | Err(_) if Instant::now() < deadline => {}
+                answer => panic!("the last write: {answer:?}"),
+            }
+            is_first = false;
+        }
     }
 
     /// Reads a key; a server may still have to find a member of etcd that works.
@@ -284,11 +296,17 @@ impl Load {
 }
 
 fn wait(counter: &AtomicUsize, count: usize, why: &str) {
-    let end = counter.load(Ordering::Acquire) + count;
-    let deadline = Instant::now() + WAIT_MAX;
-    while counter.load(Ordering::Acquire) < end {
+    let mut seen = counter.load(Ordering::Acquire);
+    let end = seen + count;
+    let mut deadline = Instant::now() + WAIT_MAX;
+    while seen < end {
         assert!(Instant::now() < deadline, "{why}");
         std::thread::yield_now();
+        let now = counter.load(Ordering::Acquire);
+        if now > seen {
+            seen = now;
+            deadline = Instant::now() + WAIT_MAX;
+        }
     }
 }
 
