@@ -181,6 +181,7 @@ pub enum Group {
     Patches,
     UsersAndWebhooks,
     Features,
+    Encryption,
     Flood,
     Lists,
     Stored,
@@ -216,6 +217,7 @@ impl BudgetRun<'_> {
             Group::Patches => self.patches().await,
             Group::UsersAndWebhooks => self.users_and_webhooks().await,
             Group::Features => self.features().await,
+            Group::Encryption => self.encryption().await,
             Group::Flood => self.flood().await,
             Group::Lists => self.lists().await,
             Group::Stored => self.stored().await,
@@ -370,17 +372,31 @@ impl BudgetRun<'_> {
             (Row::Audit, Feature::Audit),
             (Row::Tracing, Feature::Tracing),
             (Row::Watched, Feature::Watched),
-            (Row::AesGcm, Feature::Encryption(Provider::AesGcm)),
-            (Row::Secretbox, Feature::Encryption(Provider::Secretbox)),
-            (Row::Kms, Feature::Encryption(Provider::Kms)),
         ] {
-            let (ratios, load) = features::ratios(self.run, feature).await?;
-            let of_row = if row == Row::Watched { ratios.time } else { ratios.cpu };
-            self.values.insert(row, of_row.ok_or(NO_PROGRAM));
-            self.report.add_errors(&format!("budget, {row:?}"), &load.errors);
+            self.feature(row, feature).await?;
+        }
+        Ok(())
+    }
+
+    /// Measures values that are encrypted against values in clear.
+    async fn encryption(&mut self) -> Result<()> {
+        for (row, provider) in [
+            (Row::AesGcm, Provider::AesGcm),
+            (Row::Secretbox, Provider::Secretbox),
+            (Row::Kms, Provider::Kms),
+        ] {
+            self.feature(row, Feature::Encryption(provider)).await?;
         }
         let start = features::encrypted_start(self.run).await?;
         self.values.insert(Row::EncryptedStart, start.ok_or(NO_PROGRAM));
+        Ok(())
+    }
+
+    async fn feature(&mut self, row: Row, feature: Feature) -> Result<()> {
+        let (ratios, load) = features::ratios(self.run, feature).await?;
+        let of_row = if row == Row::Watched { ratios.time } else { ratios.cpu };
+        self.values.insert(row, of_row.ok_or(NO_PROGRAM));
+        self.report.add_errors(&format!("budget, {row:?}"), &load.errors);
         Ok(())
     }
 
