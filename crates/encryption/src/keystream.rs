@@ -133,7 +133,7 @@ fn quarter<S: Simd>(all: &mut [u32x16<S>; WORDS], a: usize, b: usize, c: usize, 
 #[inline(always)]
 fn step<S: Simd>(all: &mut [u32x16<S>; WORDS], to: usize, one: usize, other: usize, bits: u32) {
     let sum = all[one] + all[other];
-    all[to] = all[to] ^ ((sum << bits) | (sum >> (u32::BITS - bits)));
+    all[to] ^= (sum << bits) | (sum >> (u32::BITS - bits));
 }
 
 #[cfg(test)]
