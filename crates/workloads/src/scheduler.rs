@@ -11,6 +11,7 @@ mod decide;
 mod device_selectors;
 mod devices;
 mod filters;
+mod label_index;
 pub(crate) mod node;
 mod observe;
 mod pod;

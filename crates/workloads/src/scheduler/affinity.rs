@@ -23,6 +23,16 @@ impl Term {
             || self.namespace_selector.as_ref().is_some_and(is_selected))
             && self.selector.matches(|key| pod.label(key))
     }
+
+    /// Returns the nodes with pods that match, and maybe others, each once.
+    fn nodes<'a>(&self, view: View<'a>) -> Vec<&'a Node> {
+        match &self.namespaces[..] {
+            [namespace] if self.namespace_selector.is_none() => {
+                view.nodes_having(namespace, &self.selector)
+            }
+            _ => view.nodes().collect(),
+        }
+    }
 }
 
 /// How many pods match, by topology key and value.
@@ -60,29 +70,37 @@ impl AffinityCheck {
             .affinity
             .as_deref()
             .filter(|own| !own.required.is_empty() || !own.required_anti.is_empty());
-        for node in view.nodes() {
-            if node.with_required_anti > 0 {
-                let terms = node.pods.iter().filter_map(|other| other.affinity.as_deref());
-                for term in terms.flat_map(|terms| &terms.required_anti) {
-                    if term.matches(cluster, pod) {
-                        count(&mut check.existing_anti, node, &term.topology_key, 1);
-                    }
+        for node in view.nodes_with_affinity() {
+            if node.with_required_anti == 0 {
+                continue;
+            }
+            let terms = node.pods.iter().filter_map(|other| other.affinity.as_deref());
+            for term in terms.flat_map(|terms| &terms.required_anti) {
+                if term.matches(cluster, pod) {
+                    count(&mut check.existing_anti, node, &term.topology_key, 1);
                 }
             }
-            let Some(own) = own else { continue };
+        }
+        let Some(own) = own else {
+            return (!check.existing_anti.is_empty()).then_some(check);
+        };
+        // A pod counts if it matches all terms.
+        for node in own.required.first().map(|term| term.nodes(view)).unwrap_or_default() {
             for other in &node.pods {
-                let matches = |term: &Term| term.matches(cluster, other);
-                if !own.required.is_empty() && own.required.iter().all(matches) {
+                if own.required.iter().all(|term| term.matches(cluster, other)) {
                     for term in &own.required {
                         count(&mut check.required, node, &term.topology_key, 1);
                     }
                 }
-                for term in own.required_anti.iter().filter(|term| matches(term)) {
-                    count(&mut check.required_anti, node, &term.topology_key, 1);
-                }
             }
         }
-        (own.is_some() || !check.existing_anti.is_empty()).then_some(check)
+        for term in &own.required_anti {
+            for node in term.nodes(view) {
+                let matching = node.pods.iter().filter(|other| term.matches(cluster, other));
+                matching.for_each(|_| count(&mut check.required_anti, node, &term.topology_key, 1));
+            }
+        }
+        Some(check)
     }
 
     /// Returns why a node is not allowed.
@@ -116,18 +134,27 @@ impl AffinityCheck {
 /// Returns a score from 0 to 100 for each of `nodes`; `None` if no term says anything.
 pub fn scores(cluster: &Cluster, pod: &Pod, nodes: &[&Node]) -> Option<Vec<i64>> {
     let own = pod.affinity.as_deref();
-    let has_preferences =
-        own.is_some_and(|own| !own.preferred.is_empty() || !own.preferred_anti.is_empty());
+    let view = View::of(cluster);
     let mut counts = Counts::new();
-    for node in cluster.nodes() {
-        if !has_preferences && node.with_affinity == 0 {
-            continue;
+    let mut add = |term: &Term, about: &Pod, node: &Node, weight: i64| {
+        if term.matches(cluster, about) {
+            count(&mut counts, node, &term.topology_key, weight);
         }
-        for other in &node.pods {
-            if !has_preferences && other.affinity.is_none() {
-                continue;
-            }
-            add_scores(cluster, pod, other, node, &mut counts);
+    };
+    let preferred = own.into_iter().flat_map(|own| {
+        let anti = own.preferred_anti.iter().map(|(weight, term)| (-weight, term));
+        own.preferred.iter().map(|(weight, term)| (*weight, term)).chain(anti)
+    });
+    for (weight, term) in preferred {
+        for node in term.nodes(view) {
+            node.pods.iter().for_each(|other| add(term, other, node, weight));
+        }
+    }
+    for node in view.nodes_with_affinity() {
+        for theirs in node.pods.iter().filter_map(|other| other.affinity.as_deref()) {
+            theirs.required.iter().for_each(|term| add(term, pod, node, HARD_WEIGHT));
+            theirs.preferred.iter().for_each(|(weight, term)| add(term, pod, node, *weight));
+            theirs.preferred_anti.iter().for_each(|(weight, term)| add(term, pod, node, -weight));
         }
     }
     if counts.is_empty() {
@@ -143,21 +170,4 @@ pub fn scores(cluster: &Cluster, pod: &Pod, nodes: &[&Node]) -> Option<Vec<i64>>
         if span == 0 { 0 } else { truncated(100.0 * share(score - least, span)) }
     };
     Some(raw.iter().map(normal).collect())
-}
-
-fn add_scores(cluster: &Cluster, pod: &Pod, other: &Pod, node: &Node, counts: &mut Counts) {
-    let mut add = |term: &Term, about: &Pod, weight: i64| {
-        if term.matches(cluster, about) {
-            count(counts, node, &term.topology_key, weight);
-        }
-    };
-    if let Some(own) = pod.affinity.as_deref() {
-        own.preferred.iter().for_each(|(weight, term)| add(term, other, *weight));
-        own.preferred_anti.iter().for_each(|(weight, term)| add(term, other, -weight));
-    }
-    if let Some(theirs) = other.affinity.as_deref() {
-        theirs.required.iter().for_each(|term| add(term, pod, HARD_WEIGHT));
-        theirs.preferred.iter().for_each(|(weight, term)| add(term, pod, *weight));
-        theirs.preferred_anti.iter().for_each(|(weight, term)| add(term, pod, -weight));
-    }
 }

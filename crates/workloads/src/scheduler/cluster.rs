@@ -1,13 +1,15 @@
 //! [`Cluster`]: nodes and pods as the scheduler knows them, kept up to date change by change.
 
 use super::devices::Devices;
+use super::label_index::{Having, LabelIndex};
 use super::node::Node;
 use super::pod::{Pod, PodKey};
 use super::selectors::Workloads;
 use super::shares::share;
 use super::volumes::Volumes;
 use keelson_meta::Str;
-use std::collections::HashMap;
+use keelson_meta::selector::Selector;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Nodes and the pods on them.
@@ -19,6 +21,10 @@ pub struct Cluster {
     pods: HashMap<PodKey, Arc<Pod>>,
     /// Pods of nodes that are not known.
     homeless: HashMap<Str, Vec<PodKey>>,
+    /// Where the pods are, by their labels.
+    labels: LabelIndex,
+    /// Nodes with pods that have terms of affinity.
+    with_affinity: HashSet<Str>,
     /// Pods that wait for the end of others on their node, by that node.
     nominated: HashMap<Str, Vec<Arc<Pod>>>,
     /// Labels of namespaces, sorted by key.
@@ -61,6 +67,7 @@ impl Cluster {
         if let Some(place) = self.place_of(&node.name) {
             node.take_pods(&mut self.nodes[place]);
             let old = std::mem::replace(&mut self.nodes[place], node);
+            self.note_affinity(place);
             return self.forget_images(&old);
         }
         for key in self.homeless.remove(&node.name).unwrap_or_default() {
@@ -70,6 +77,17 @@ impl Cluster {
         }
         self.index.insert(node.name.clone(), self.nodes.len());
         self.nodes.push(node);
+        self.note_affinity(self.nodes.len() - 1);
+    }
+
+    /// Notes whether pods of a node have terms of affinity.
+    fn note_affinity(&mut self, place: usize) {
+        let node = &self.nodes[place];
+        if node.with_affinity == 0 {
+            self.with_affinity.remove(&node.name);
+        } else if !self.with_affinity.contains(&node.name) {
+            self.with_affinity.insert(node.name.clone());
+        }
     }
 
     pub fn remove_node(&mut self, name: &str) {
@@ -79,6 +97,7 @@ impl Cluster {
             self.index.insert(moved.name.clone(), place);
         }
         self.forget_images(&node);
+        self.with_affinity.remove(&node.name);
         if !node.pods.is_empty() {
             let keys = node.pods.iter().map(|pod| pod.key.clone()).collect();
             self.homeless.insert(node.name, keys);
@@ -109,8 +128,12 @@ impl Cluster {
         self.remove_pod(&pod.key);
         let pod = Arc::new(pod);
         self.pods.insert(pod.key.clone(), pod.clone());
+        self.labels.add(&pod);
         match self.place_of(&pod.node) {
-            Some(place) => self.nodes[place].add(pod),
+            Some(place) => {
+                self.nodes[place].add(pod);
+                self.note_affinity(place);
+            }
             None => self.homeless.entry(pod.node.clone()).or_default().push(pod.key.clone()),
         }
     }
@@ -118,8 +141,10 @@ impl Cluster {
     /// Removes a pod. Returns what was known of it.
     pub fn remove_pod(&mut self, key: &PodKey) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
+        self.labels.remove(&pod);
         if let Some(place) = self.place_of(&pod.node) {
             self.nodes[place].remove(key);
+            self.note_affinity(place);
         } else if let Some(keys) = self.homeless.get_mut(&pod.node) {
             keys.retain(|known| known != key);
             if keys.is_empty() {
@@ -167,11 +192,35 @@ impl<'a> View<'a> {
     }
 
     pub fn nodes(self) -> impl Iterator<Item = &'a Node> {
-        let nodes = self.cluster.nodes().iter().enumerate();
-        nodes.map(move |(place, node)| match self.replaced {
+        (0..self.cluster.nodes.len()).map(move |place| self.at(place))
+    }
+
+    fn at(self, place: usize) -> &'a Node {
+        match self.replaced {
             Some((replaced, other)) if replaced == place => other,
-            _ => node,
-        })
+            _ => &self.cluster.nodes[place],
+        }
+    }
+
+    /// Returns the known nodes of these, and the replaced one, each once.
+    fn named(self, names: impl Iterator<Item = &'a Str>) -> Vec<&'a Node> {
+        let replaced = self.replaced.map(|(place, _)| place);
+        let places = names.filter_map(|name| self.cluster.place_of(name));
+        let others = places.filter(|place| Some(*place) != replaced);
+        others.chain(replaced).map(|place| self.at(place)).collect()
+    }
+
+    /// Returns the nodes whose pods have terms of affinity, and maybe others.
+    pub fn nodes_with_affinity(self) -> Vec<&'a Node> {
+        self.named(self.cluster.with_affinity.iter())
+    }
+
+    /// Returns the nodes with pods of a namespace that a selector selects, and maybe others.
+    pub fn nodes_having(self, namespace: &Str, selector: &Selector) -> Vec<&'a Node> {
+        match self.cluster.labels.having(namespace, selector) {
+            Having::Any => self.nodes().collect(),
+            Having::Only(names) => self.named(names.into_iter().flat_map(HashMap::keys)),
+        }
     }
 }
 
@@ -205,5 +254,51 @@ mod tests {
         cluster.put_node(Node { name: "a".into(), ..Node::default() });
         cluster.remove_pod(&("n".into(), "x".into()));
         assert_eq!((requested(&cluster, "a"), requested(&cluster, "c")), (Some(100), Some(0)));
+    }
+
+    #[test]
+    fn nodes_by_label_and_affinity_are_those_of_a_look_at_all() {
+        let mut cluster = Cluster::default();
+        let mut search = super::super::search::Search::new(7);
+        let selectors = [
+            Selector::from_labels([("app", "0")]),
+            Selector::from_labels([("app", "1"), ("tier", "0")]),
+            Selector::EVERYTHING,
+            Selector::NOTHING,
+        ];
+        for _ in 0..2_000 {
+            let mut pick = |end: usize| search.below(end).to_string();
+            let [name, node, app, tier] = [pick(30), pick(8), pick(3), pick(2)];
+            match search.below(8) {
+                0 => cluster.put_node(Node { name: node.into(), ..Node::default() }),
+                1 => cluster.remove_node(&node),
+                2 => drop(cluster.remove_pod(&("n".into(), name.into()))),
+                kind => {
+                    let mut pod = pod(&name, &node);
+                    pod.labels = vec![("app".into(), app.into()), ("tier".into(), tier.into())];
+                    pod.affinity = (kind == 3).then(Box::default);
+                    cluster.put_pod(pod);
+                }
+            }
+            let place = search.below(cluster.nodes().len());
+            let hypothetical = Node { name: "other".into(), ..Node::default() };
+            let replaced = (search.below(2) == 0 && !cluster.nodes().is_empty())
+                .then_some((place, &hypothetical));
+            let view = View { cluster: &cluster, replaced };
+            let names = |nodes: Vec<&Node>, has: &dyn Fn(&Pod) -> bool| {
+                let having = nodes.iter().filter(|node| node.pods.iter().any(|pod| has(pod)));
+                let mut names: Vec<Str> = having.map(|node| node.name.clone()).collect();
+                names.sort();
+                names
+            };
+            for selector in &selectors {
+                let has = |pod: &Pod| selector.matches(|key| pod.label(key));
+                let all = names(view.nodes().collect(), &has);
+                assert_eq!(names(view.nodes_having(&"n".into(), selector), &has), all);
+            }
+            let has = |pod: &Pod| pod.affinity.is_some();
+            let all = names(view.nodes().collect(), &has);
+            assert_eq!(names(view.nodes_with_affinity(), &has), all);
+        }
     }
 }

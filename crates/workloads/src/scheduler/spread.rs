@@ -23,9 +23,6 @@ impl Constraint {
 
     /// Returns the number of pods of a node that match.
     fn count(&self, node: &Node, namespace: &str) -> i64 {
-        if self.selector.is_nothing() {
-            return 0;
-        }
         let matching = node.pods.iter().filter(|pod| {
             pod.key.0 == namespace
                 && !pod.is_terminating
@@ -33,14 +30,24 @@ impl Constraint {
         });
         i64::try_from(matching.count()).unwrap_or(i64::MAX)
     }
+
+    /// Returns the nodes with pods that match, and the number of these.
+    fn counts<'a>(&self, view: View<'a>, namespace: &Str) -> Vec<(&'a Node, i64)> {
+        let nodes = view.nodes_having(namespace, &self.selector).into_iter();
+        let counted = nodes.map(|node| (node, self.count(node, namespace)));
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
 }
 
 /// What the constraints of a pod say about nodes.
 #[derive(Debug)]
 pub struct SpreadCheck<'a> {
     /// Each with the number of pods by the value of its key, and the least of these numbers.
-    hard: Vec<(&'a Constraint, HashMap<Str, i64>, i64)>,
+    hard: Vec<(&'a Constraint, Domains<'a>, i64)>,
 }
+
+/// How many pods match, by the value of a topology key.
+type Domains<'a> = HashMap<&'a str, i64>;
 
 /// Why a node is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,26 +58,37 @@ pub enum SpreadConflict {
 
 impl<'a> SpreadCheck<'a> {
     /// Counts pods; `None` if the pod has no hard constraint.
-    pub fn of(view: View<'_>, pod: &Pod, wishes: &'a Wishes) -> Option<SpreadCheck<'a>> {
+    pub fn of(view: View<'a>, pod: &Pod, wishes: &'a Wishes) -> Option<SpreadCheck<'a>> {
         let hard: Vec<&Constraint> = wishes.constraints.iter().filter(|one| one.is_hard).collect();
         if hard.is_empty() {
             return None;
         }
-        let mut counts: Vec<HashMap<Str, i64>> = vec![HashMap::new(); hard.len()];
-        for node in view.nodes() {
-            if hard.iter().any(|one| node.label(&one.topology_key).is_none()) {
-                continue;
-            }
+        let mut counts: Vec<Domains<'a>> = vec![Domains::new(); hard.len()];
+        let has_labels =
+            |node: &Node| hard.iter().all(|one| node.label(&one.topology_key).is_some());
+        // Domains without pods count, too.
+        for node in view.nodes().filter(|node| has_labels(node)) {
             for (one, counts) in hard.iter().zip(&mut counts) {
-                if !one.includes(node, wishes) {
-                    continue;
-                }
-                if let Some(value) = node.label(&one.topology_key) {
-                    *counts.entry(value.into()).or_default() += one.count(node, &pod.key.0);
+                if let Some(value) = node.label(&one.topology_key)
+                    && !counts.contains_key(value)
+                    && one.includes(node, wishes)
+                {
+                    counts.insert(value, 0);
                 }
             }
         }
-        let least = |one: &Constraint, counts: &HashMap<Str, i64>| {
+        for (one, counts) in hard.iter().zip(&mut counts) {
+            for (node, count) in one.counts(view, &pod.key.0) {
+                if has_labels(node)
+                    && let Some(known) =
+                        node.label(&one.topology_key).and_then(|value| counts.get_mut(value))
+                    && one.includes(node, wishes)
+                {
+                    *known += count;
+                }
+            }
+        }
+        let least = |one: &Constraint, counts: &Domains<'_>| {
             let least = counts.values().min().copied().unwrap_or(0);
             if counts.len() < one.min_domains { 0 } else { least }
         };
@@ -114,23 +132,21 @@ pub fn scores(cluster: &Cluster, pod: &Pod, wishes: &Wishes, nodes: &[&Node]) ->
     };
     let ignored: Vec<bool> = nodes.iter().map(|node| !is_labelled(node)).collect();
     let counted = || nodes.iter().zip(&ignored).filter(|(_, ignored)| !**ignored);
-    let mut domains: Vec<HashMap<Str, i64>> = vec![HashMap::new(); constraints.len()];
-    for (one, domains) in constraints.iter().zip(&mut domains) {
-        if one.topology_key != HOSTNAME {
-            let values = counted().filter_map(|(node, _)| node.label(&one.topology_key));
-            domains.extend(values.map(|value| (Str::new(value), 0)));
-        }
-    }
-    for node in cluster.nodes().iter().filter(|node| is_labelled(node)) {
-        for (one, domains) in constraints.iter().zip(&mut domains) {
-            let Some(value) = node.label(&one.topology_key) else { continue };
-            if let Some(known) = domains.get_mut(value)
-                && one.includes(node, wishes)
-            {
-                *known += one.count(node, &pod.key.0);
-            }
-        }
-    }
+    let count = |one: &Constraint| one.counts(View::of(cluster), &pod.key.0);
+    let counts: Vec<Vec<(&Node, i64)>> = match &constraints[..] {
+        // The defaults differ in their topology alone.
+        [first, others @ ..] if !has_own => vec![count(first); 1 + others.len()],
+        all => all.iter().map(count).collect(),
+    };
+    let domains: Vec<Domains<'_>> = constraints
+        .iter()
+        .zip(&counts)
+        .map(|(one, counts)| {
+            let counted = counted().map(|(node, _)| *node);
+            let counts = counts.iter().filter(|(node, _)| is_labelled(node));
+            domains(one, wishes, counted, counts)
+        })
+        .collect();
     let count_of = |size: usize| i64::try_from(size).unwrap_or(i64::MAX);
     let weights: Vec<f64> = constraints
         .iter()
@@ -148,17 +164,38 @@ pub fn scores(cluster: &Cluster, pod: &Pod, wishes: &Wishes, nodes: &[&Node]) ->
         let sum: f64 = parts
             .filter_map(|((one, domains), weight)| {
                 let value = node.label(&one.topology_key)?;
-                let count = if one.topology_key == HOSTNAME {
-                    one.count(node, &pod.key.0)
-                } else {
-                    domains.get(value).copied().unwrap_or(0)
-                };
+                let domain = if one.topology_key == HOSTNAME { node.name.as_str() } else { value };
+                let count = domains.get(domain).copied().unwrap_or(0);
                 Some(share(count, 1) * weight + share(one.max_skew - 1, 1))
             })
             .sum();
         Some(truncated(sum.round()))
     });
     Some(normalized(&raw.collect::<Vec<_>>()))
+}
+
+/// Counts the pods of a constraint by the values that its key has on `nodes`; those of single nodes
+/// by the name of the node.
+fn domains<'a>(
+    constraint: &Constraint,
+    wishes: &Wishes,
+    nodes: impl Iterator<Item = &'a Node>,
+    counts: impl Iterator<Item = &'a (&'a Node, i64)>,
+) -> Domains<'a> {
+    let key = &constraint.topology_key;
+    if key == HOSTNAME {
+        return counts.map(|(node, count)| (node.name.as_str(), *count)).collect();
+    }
+    let mut domains: Domains<'a> =
+        nodes.filter_map(|node| node.label(key)).map(|value| (value, 0)).collect();
+    for (node, count) in counts {
+        if let Some(known) = node.label(key).and_then(|value| domains.get_mut(value))
+            && constraint.includes(node, wishes)
+        {
+            *known += count;
+        }
+    }
+    domains
 }
 
 /// Turns numbers of pods into scores: the fewer, the higher.
