@@ -199,8 +199,8 @@ class Side:
 
     def are_ending(self):
         # kube-controller-manager may be late.
-        made = self.server.call("GET", self.path)[2]
-        observed = made.get("status", {}).get("observedGeneration")
+        code, _, made = self.server.call("GET", self.path)
+        observed = made.get("status", {}).get("observedGeneration") if code == 200 else None
         if observed is not None and observed < made["metadata"]["generation"]:
             return True
         lost = self.lost_nodes()
@@ -299,6 +299,11 @@ class Side:
         shown["Event"] = {event: True for event in sorted(events)}
         return shown
 
+    def has_conflict(self):
+        """Returns whether a write for a StatefulSet came too late: then it is not told which pods were made."""
+        events = self.server.call("GET", f"/api/v1/namespaces/{self.namespace}/events")[2].get("items", [])
+        return any(event["involvedObject"]["kind"] == "StatefulSet" and "the object has been modified" in event["message"] for event in events)
+
     def plain(self, text):
         text = re.sub(rf"\bn{self.number}-\d\b", "node-N", SUFFIX.sub("-*", text))
         text = re.sub(r"\bw-2\d{7}\b", "w-MINUTE", text)
@@ -333,12 +338,16 @@ def run(number, args, servers):
         for action in actions:
             side.act(action)
             side.settle()
-        shown = side.everything()
+        shown = side.everything(), side.has_conflict()
         side.remove()
         return shown
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        want, got = pool.map(play, servers)
+        (want, late), (got, also_late) = pool.map(play, servers)
+    if late or also_late:
+        for shown in (want, got):
+            told = {event: True for event in shown["Event"] if "| SuccessfulCreate |" not in event and "| SuccessfulUpdate |" not in event}
+            shown["Event"] = told
     return number, made, actions, list(differences(want, got))
 
 
