@@ -11,7 +11,7 @@ use crate::process::Processes;
 use crate::report::{Kind, Report};
 use crate::start::{quantile, starts};
 use crate::watches::{FanOut, FanOutPlan, Measure, fan_out, idle, numbered_config_map};
-use crate::{Bench, Run, accounts, webhooks};
+use crate::{Bench, Run, accounts, simulation, webhooks};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use http::Method;
@@ -99,11 +99,17 @@ enum Row {
     BehindGet,
     BehindCpu,
     BehindAdded,
+    Available,
+    AllAvailable,
+    IdleNodesCpu,
+    IdleNodesMemory,
+    LargeMemory,
+    LargeTime,
 }
 
 /// The title, unit and limit of each row. The limits apply to a server that shares two cores with
 /// the load generator.
-const ROWS: [(Row, &str, &str, Option<f64>); 52] = [
+const ROWS: [(Row, &str, &str, Option<f64>); 58] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),
     (Row::Restart, "start with 100,000 objects of 5 KB", "ms", Some(1000.0)),
@@ -158,6 +164,18 @@ const ROWS: [(Row, &str, &str, Option<f64>); 52] = [
     (Row::BehindGet, "get from a server behind, 64 connections", "/s", None),
     (Row::BehindCpu, "server CPU per get from a server behind", "ms", None),
     (Row::BehindAdded, "get from a server behind over asking it, 1 connection, p50", "ms", None),
+    // Of servers with `--simulate`.
+    (
+        Row::Available,
+        "apply of a Deployment of 3 pods until it is available, p50",
+        "ms",
+        Some(20.0),
+    ),
+    (Row::AllAvailable, "100 Deployments of 10 pods until all are available", "s", Some(2.0)),
+    (Row::IdleNodesCpu, "100 idle simulated nodes, server CPU per second", "ms", Some(1.0)),
+    (Row::IdleNodesMemory, "100 idle simulated nodes, extra memory", "MB", Some(2.0)),
+    (Row::LargeMemory, "resident memory, 5,000 nodes with 50,000 running pods", "MB", Some(1000.0)),
+    (Row::LargeTime, "apply of 500 Deployments until these 50,000 pods run", "s", None),
 ];
 
 /// The reasons why a row has no value.
@@ -191,6 +209,7 @@ pub enum Group {
     Definitions,
     Streams,
     Aggregation,
+    Simulation,
 }
 
 /// Measures all rows, or those of one group.
@@ -227,6 +246,7 @@ impl BudgetRun<'_> {
             Group::Definitions => self.definitions().await,
             Group::Streams => self.streams().await,
             Group::Aggregation => self.aggregation().await,
+            Group::Simulation => self.simulation().await,
         }
     }
 
@@ -421,6 +441,28 @@ impl BudgetRun<'_> {
         self.set_if_known(Row::BehindCpu, figures.load.server_cpu_ms());
         self.set(Row::BehindAdded, figures.added_ms);
         bench.close().await
+    }
+
+    /// Measures servers that simulate a cluster.
+    async fn simulation(&mut self) -> Result<()> {
+        if self.run.program().is_none() {
+            let rows = [Row::Available, Row::AllAvailable, Row::IdleNodesCpu, Row::IdleNodesMemory];
+            for row in rows.into_iter().chain([Row::LargeMemory, Row::LargeTime]) {
+                self.values.insert(row, Err(NO_PROGRAM));
+            }
+            return Ok(());
+        }
+        let figures = simulation::workloads(self.run).await?;
+        self.set(Row::Available, figures.median_ms());
+        self.report.add("budget, Available", "max", "ms", quantile(&figures.each_ms, 1.0));
+        self.set(Row::AllAvailable, figures.many_seconds);
+        let idle = simulation::idle(self.run).await?;
+        self.set(Row::IdleNodesCpu, idle.cpu_ms);
+        self.set(Row::IdleNodesMemory, idle.rss);
+        let large = simulation::large(self.run).await?;
+        self.set_if_known(Row::LargeMemory, large.rss);
+        self.set(Row::LargeTime, large.seconds);
+        Ok(())
     }
 
     async fn flood(&mut self) -> Result<()> {

@@ -188,7 +188,7 @@ pub async fn ratios(run: &Arc<Run>, feature: Feature) -> Result<(Ratios, Load)> 
 }
 
 /// Starts a server with more arguments.
-async fn open_with(run: &Arc<Run>, more: &str) -> Result<Bench> {
+pub async fn open_with(run: &Arc<Run>, more: &str) -> Result<Bench> {
     let mut run = Run::clone(run);
     run.spawn_args = format!("{} {more}", run.spawn_args);
     Bench::open(&Arc::new(run)).await

@@ -20,6 +20,7 @@ mod process;
 mod report;
 mod scale;
 mod server;
+mod simulation;
 mod soak;
 mod start;
 mod table;

@@ -39,6 +39,21 @@ impl Processes {
         Ok(TICK * u32::try_from(ticks.sum::<Result<u64>>()?)?)
     }
 
+    /// Returns the time that the threads which run now have had a processor, to the nanosecond.
+    pub fn run_time(&self) -> Result<Duration> {
+        let mut all = Duration::ZERO;
+        for pid in &self.0 {
+            let path = format!("/proc/{pid}/task");
+            for task in std::fs::read_dir(&path).context(path)? {
+                // A thread that has ended meanwhile does not count.
+                let times = std::fs::read_to_string(task?.path().join("schedstat"));
+                let first = times.ok().and_then(|text| text.split(' ').next()?.parse().ok());
+                all += Duration::from_nanos(first.unwrap_or(0));
+            }
+        }
+        Ok(all)
+    }
+
     /// Returns the peak of resident memory since the last [`Processes::reset_peak`], in MB.
     pub fn peak(&self) -> Result<f64> {
         self.0.iter().map(|pid| megabytes(&read(*pid, "status")?, "VmHWM:")).sum()
@@ -105,6 +120,7 @@ mod tests {
         assert!(memory.rss >= memory.pss && memory.pss > 0.0, "{memory:?}");
         assert!(own.peak().expect("peak") > 0.0);
         own.cpu().expect("time");
+        assert!(own.run_time().expect("time") > Duration::ZERO);
         assert!(Processes(vec![u32::MAX]).memory().is_err());
     }
 }
