@@ -96,6 +96,10 @@ impl State {
         self.nodes.get(name).cloned()
     }
 
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     pub fn put_node(&mut self, facts: NodeFacts) {
         self.seen.insert(facts.name.clone());
         let name = facts.name.clone();
