@@ -186,6 +186,37 @@ impl Dependents {
         index.put(namespace, name, object.uid(), uid);
     }
 
+    /// Returns the stored objects that the index knows to have this controller, ordered by name.
+    pub fn owned_entries(
+        &self,
+        registry: &Registry,
+        kind: &Arc<Kind>,
+        owner: &Object,
+    ) -> Vec<Entry> {
+        let names: Vec<(Str, Str)> = {
+            let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+            let names = index.owned.get(owner.uid()).into_iter().flat_map(BTreeMap::keys);
+            names.filter(|(space, _)| space == owner.namespace()).cloned().collect()
+        };
+        names.iter().filter_map(|(space, name)| registry.cached(kind, space, name)).collect()
+    }
+
+    /// Returns the stored objects of a namespace without a controller that a selector matches.
+    pub fn orphans(
+        &self,
+        registry: &Registry,
+        kind: &Arc<Kind>,
+        namespace: &str,
+        selector: &Selector,
+    ) -> Vec<Entry> {
+        let names: Vec<(Str, Str)> = {
+            let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+            index.orphans.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+        };
+        let entries = names.iter().filter_map(|(space, name)| registry.cached(kind, space, name));
+        entries.filter(|entry| selector.matches(|key| entry.label(key))).collect()
+    }
+
     /// Returns the objects with this controller, ordered by name.
     pub fn owned(
         &self,
@@ -193,14 +224,9 @@ impl Dependents {
         kind: &Arc<Kind>,
         owner: &Object,
     ) -> Result<Vec<Object>, Failure> {
-        let names: Vec<(Str, Str)> = {
-            let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-            let names = index.owned.get(owner.uid()).into_iter().flat_map(BTreeMap::keys);
-            names.filter(|(space, _)| space == owner.namespace()).cloned().collect()
-        };
-        let entries = names.iter().filter_map(|(space, name)| registry.cached(kind, space, name));
+        let entries = self.owned_entries(registry, kind, owner);
         let mut objects: Vec<Object> =
-            entries.map(|entry| kind.decode(&entry)).collect::<Result<_, _>>()?;
+            entries.iter().map(|entry| kind.decode(entry)).collect::<Result<_, _>>()?;
         // The index may be older than the objects.
         objects.retain(|object| is_controlled_by(object, owner));
         Ok(objects)
@@ -215,17 +241,10 @@ impl Dependents {
         owner: &Object,
         selector: &Selector,
     ) -> Result<Vec<Object>, Failure> {
-        let names: Vec<(Str, Str)> = {
-            let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-            let namespace = owner.namespace();
-            index.orphans.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect()
-        };
         let mut all = self.owned(registry, kind, owner)?;
         let owned: HashSet<Str> = all.iter().map(|one| one.name().into()).collect();
-        for (namespace, name) in names.iter().filter(|(_, name)| !owned.contains(name)) {
-            let entry = registry.cached(kind, namespace, name);
-            let selected = entry.filter(|entry| selector.matches(|key| entry.label(key)));
-            if let Some(entry) = selected {
+        for entry in self.orphans(registry, kind, owner.namespace(), selector) {
+            if !owned.contains(entry.name()) {
                 all.push(kind.decode(&entry)?);
             }
         }

@@ -2,6 +2,7 @@
 
 mod decide;
 mod related;
+mod steady;
 
 use crate::Context;
 use crate::claims::Claims;
@@ -9,7 +10,7 @@ use crate::dependents::{Dependents, queue_all, selector_of};
 use crate::pod_control::{PodControl, pod_from_template};
 use crate::pod_facts::{is_active, is_terminating, next_available, rank_for_deletion};
 use crate::stored::{self, Name, name_of};
-use decide::{Plan, plan, status_of};
+use decide::{Counts, Plan, min_ready_seconds, plan, status_of};
 use futures_util::future::join_all;
 use keelson_loops::client::Client;
 use keelson_loops::client::is_namespace_terminating;
@@ -22,6 +23,7 @@ use keelson_resources::Kind;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
+use steady::Steady;
 
 /// A kind that keeps a number of pods.
 pub(crate) trait Replicas: Send + Sync + 'static {
@@ -81,7 +83,9 @@ impl Replicas for ReplicationControllers {
 pub(crate) async fn run<R: Replicas>(context: Context) {
     let client = Client::new(&context.registry, R::ACCOUNT);
     let pods = PodControl::new(client, R::COMPONENT);
-    let controller = Controller { pods, dependents: Dependents::default(), of: PhantomData::<R> };
+    let dependents = Dependents::default();
+    let controller =
+        Controller { pods, dependents, steady: Steady::default(), of: PhantomData::<R> };
     control_loop::run(&context.registry, controller).await;
 }
 
@@ -89,6 +93,7 @@ struct Controller<R> {
     pods: PodControl,
     /// The pods by controller.
     dependents: Dependents,
+    steady: Steady,
     of: PhantomData<R>,
 }
 
@@ -104,12 +109,14 @@ impl<R: Replicas> ControlLoop for Controller<R> {
             match event {
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == "pods" => {
                     self.dependents.list(all.range("", ""));
+                    self.steady.observe(event);
                     queue_all(&self.pods.client.registry, self.kind(), queue);
                 }
                 InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry }
                     if kind.gvr.resource == "pods" =>
                 {
                     let affected = self.dependents.observe(event);
+                    self.steady.observe(event);
                     affected.queue_owners(R::KIND, entry.namespace(), queue);
                     let registry = &self.pods.client.registry;
                     affected.queue_adopters(registry, self.kind(), entry, queue, R::selector);
@@ -133,6 +140,14 @@ impl<R: Replicas> ControlLoop for Controller<R> {
             return Ok(None);
         };
         let Some(selector) = R::selector(&owner) else { return Ok(None) };
+        let registry = &client.registry;
+        let counted =
+            self.steady.counted(registry, &pod_kind, &self.dependents, &owner, &selector)?;
+        if let Some(counted) = counted {
+            let terminating = R::COUNTS_TERMINATING.then_some(counted.terminating);
+            let status = status_of(&owner, counted.counts, terminating, &Ok(()), client.now());
+            return stored::write_status(client, &kind, &owner, status).await.map(|_| None);
+        }
         let pods = self.dependents.candidates(&client.registry, &pod_kind, &owner, &selector)?;
         let is_match = |pod: &Object| selector.matches_object(pod);
         let terminating = pods.iter().filter(|pod| {
@@ -153,11 +168,12 @@ impl<R: Replicas> ControlLoop for Controller<R> {
             None => self.manage(&owner, &active).await,
         };
         let now = client.now();
-        let status = status_of(&owner, &active, terminating, &managed, now);
+        let counts = Counts::of(&owner, &active, now);
+        let status = status_of(&owner, counts, terminating, &managed, now);
         let written = stored::write_status(client, &kind, &owner, status).await?;
         managed?;
         let Some(written) = written else { return Ok(None) };
-        let seconds = written.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
+        let seconds = min_ready_seconds(&written);
         let counted = |name| written.int_at(&["status", name]).unwrap_or(0);
         if seconds > 0 && counted("readyReplicas") != counted("availableReplicas") {
             let fallback = Duration::from_secs(seconds.unsigned_abs());

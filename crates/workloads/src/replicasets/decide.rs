@@ -34,31 +34,61 @@ pub(super) fn plan(owner: &Object, active: usize) -> Plan {
     }
 }
 
-/// Returns the status of an object whose active pods were these before `managed`.
-pub(super) fn status_of(
-    owner: &Object,
-    active: &[Object],
-    terminating: Option<i64>,
-    managed: &Result<(), Failure>,
-    now: Timestamp,
-) -> Map {
-    let template: Vec<(&str, &str)> = owner
+/// Numbers of active pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub active: usize,
+    /// Those with all labels of the template.
+    pub fully_labelled: usize,
+    pub ready: usize,
+    pub available: usize,
+}
+
+impl Counts {
+    /// Counts active pods.
+    pub fn of(owner: &Object, active: &[Object], now: Timestamp) -> Counts {
+        let template = template_labels(owner);
+        let is_fully_labelled =
+            |pod: &&Object| template.iter().all(|(name, value)| pod.label(name) == Some(*value));
+        let seconds = min_ready_seconds(owner);
+        Counts {
+            active: active.len(),
+            fully_labelled: active.iter().filter(is_fully_labelled).count(),
+            ready: active.iter().filter(|pod| is_ready(pod)).count(),
+            available: active.iter().filter(|pod| is_available(pod, seconds, now)).count(),
+        }
+    }
+}
+
+/// Returns the labels of the template.
+pub(super) fn template_labels(owner: &Object) -> Vec<(&str, &str)> {
+    owner
         .at(&["spec", "template", "metadata", "labels"])
         .and_then(|labels| labels.as_object())
         .into_iter()
         .flat_map(|labels| labels.iter())
         .map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()))
-        .collect();
-    let is_fully_labelled =
-        |pod: &&Object| template.iter().all(|(name, value)| pod.label(name) == Some(*value));
-    let seconds = owner.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
-    let counted = |is: &dyn Fn(&&Object) -> bool| count(active.iter().filter(is).count());
+        .collect()
+}
+
+/// Returns how long a pod must be ready to be available.
+pub(super) fn min_ready_seconds(owner: &Object) -> i64 {
+    owner.int_at(&["spec", "minReadySeconds"]).unwrap_or(0)
+}
+
+/// Returns the status of an object with the numbers of its pods before `managed`.
+pub(super) fn status_of(
+    owner: &Object,
+    counts: Counts,
+    terminating: Option<i64>,
+    managed: &Result<(), Failure>,
+    now: Timestamp,
+) -> Map {
     let mut status = status(owner);
-    status.insert("replicas", count(active.len()));
-    set_count(&mut status, "fullyLabeledReplicas", counted(&is_fully_labelled));
-    set_count(&mut status, "readyReplicas", counted(&|pod| is_ready(pod)));
-    let available = counted(&|pod| is_available(pod, seconds, now));
-    set_count(&mut status, "availableReplicas", available);
+    status.insert("replicas", count(counts.active));
+    set_count(&mut status, "fullyLabeledReplicas", count(counts.fully_labelled));
+    set_count(&mut status, "readyReplicas", count(counts.ready));
+    set_count(&mut status, "availableReplicas", count(counts.available));
     match terminating {
         Some(terminating) => drop(status.insert("terminatingReplicas", terminating)),
         None => drop(status.remove("terminatingReplicas")),
@@ -66,7 +96,7 @@ pub(super) fn status_of(
     set_count(&mut status, "observedGeneration", owner.generation());
     match managed {
         Err(error) if condition(&status, REPLICA_FAILURE).is_none() => {
-            let is_missing = active.len() < desired(owner);
+            let is_missing = counts.active < desired(owner);
             let reason = if is_missing { "FailedCreate" } else { "FailedDelete" };
             let failure = value!({
                 "type": REPLICA_FAILURE, "status": "True", "lastTransitionTime": (now.text()),
@@ -117,7 +147,8 @@ mod tests {
         let now = Timestamp::parse("2026-01-01T00:00:05Z").expect("a time");
         let pods = [pod("b", "True"), pod("c", "False")];
         let failed = Err(Status::new(Reason::Forbidden, "no room"));
-        let status = status_of(&owner(3, value!({"replicas": 0})), &pods, Some(0), &failed, now);
+        let counts = Counts::of(&owner(3, value!({})), &pods, now);
+        let status = status_of(&owner(3, value!({"replicas": 0})), counts, Some(0), &failed, now);
         let wanted = value!({
             "replicas": 2, "fullyLabeledReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
             "terminatingReplicas": 0, "observedGeneration": 2, "conditions": [{
@@ -126,9 +157,9 @@ mod tests {
         });
         assert_eq!(Value::Object(status.clone()), wanted);
         let again = Err(Status::new(Reason::Forbidden, "still no room"));
-        let kept = status_of(&owner(3, status.into()), &pods, Some(0), &again, now);
+        let kept = status_of(&owner(3, status.into()), counts, Some(0), &again, now);
         assert_eq!(Value::Object(kept.clone()), wanted);
-        let mended = status_of(&owner(2, kept.into()), &pods, None, &Ok(()), now);
+        let mended = status_of(&owner(2, kept.into()), counts, None, &Ok(()), now);
         assert!(mended.get("conditions").is_none() && mended.get("terminatingReplicas").is_none());
     }
 }
