@@ -40,13 +40,17 @@ pub fn run(arguments: Vec<String>) -> ExitCode {
     }
 }
 
-fn command(arguments: Vec<String>) -> Result<()> {
+fn read(arguments: Vec<String>) -> Result<Values> {
     // Go's own flags may have one dash.
     let arguments = arguments.into_iter().map(|argument| {
         let has_one_dash = argument.starts_with('-') && !argument.starts_with("--");
         if has_one_dash && argument.len() > 2 { format!("-{argument}") } else { argument }
     });
-    let values = Values::read(Face::KubeApiserver, &[&GROUP], arguments)?;
+    Ok(Values::read(Face::KubeApiserver, &[&GROUP], arguments)?)
+}
+
+fn command(arguments: Vec<String>) -> Result<()> {
+    let values = read(arguments)?;
     let mut out = std::io::stdout();
     if values.bool("help") {
         return Ok(
@@ -89,5 +93,43 @@ mod tests {
     fn the_help_names_what_test_environments_look_for() {
         let help = help::page(INTRODUCTION, &[&GROUP], Face::KubeApiserver);
         assert!(help.contains("\n      --unsafe-no-fsync "), "{help}");
+    }
+
+    /// The flags that other programs start etcd with.
+    #[test]
+    fn command_lines_of_other_programs_are_accepted() {
+        let client =
+            "--listen-client-urls http://0.0.0.0:1 --advertise-client-urls http://0.0.0.0:1";
+        for (program, more) in [
+            (
+                "envtest",
+                "--data-dir=/d --listen-peer-urls=http://127.0.0.1:0 --unsafe-no-fsync=true",
+            ),
+            (
+                "kube-api-test",
+                "-data-dir /d -wal-dir /w --initial-cluster default=http://localhost:2 \
+                 --initial-advertise-peer-urls http://localhost:2 \
+                 --listen-peer-urls http://localhost:2",
+            ),
+            (
+                "kwokctl",
+                "--name=node0 --data-dir=/d --auto-compaction-retention=1 \
+                 --quota-backend-bytes=8589934592 --initial-cluster=node0=http://0.0.0.0:2",
+            ),
+            (
+                "kubeadm",
+                "--name=n --data-dir=/d --client-cert-auth=true --cert-file=/c --key-file=/k \
+                 --trusted-ca-file=/a --peer-client-cert-auth=true --peer-cert-file=/c \
+                 --peer-key-file=/k --peer-trusted-ca-file=/a --snapshot-count=10000 \
+                 --listen-metrics-urls=http://127.0.0.1:3 --feature-gates=InitialCorruptCheck=true \
+                 --watch-progress-notify-interval=5s",
+            ),
+        ] {
+            let arguments = format!("{client} {more}");
+            let values = read(arguments.split_whitespace().map(str::to_owned).collect());
+            let values = values.unwrap_or_else(|error| panic!("{program}: {error:#}"));
+            let settings = Settings::of(&values).map(|settings| settings.folder);
+            assert_eq!(settings.expect(program).to_str(), Some("/d"), "{program}");
+        }
     }
 }
