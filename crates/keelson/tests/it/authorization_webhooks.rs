@@ -18,14 +18,14 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A webhook with settable answers that records its requests.
-struct Hook {
+pub struct Hook {
     peer: HttpsPeer,
     sent: Arc<Mutex<Vec<(String, Value)>>>,
     dir: TempDir,
 }
 
 impl Hook {
-    fn start(answer: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Hook {
+    pub fn start(answer: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Hook {
         let sent: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
         let kept = sent.clone();
         let peer = HttpsPeer::start(move |_, asked| {
@@ -36,7 +36,7 @@ impl Hook {
     }
 
     /// A webhook that responds to SubjectAccessReviews with the status that a function returns.
-    fn access(status: impl Fn(&str, &Value) -> Value + Send + Sync + 'static) -> Hook {
+    pub fn access(status: impl Fn(&str, &Value) -> Value + Send + Sync + 'static) -> Hook {
         Hook::start(move |path, review| {
             let mut answer = review.clone();
             answer["status"] = status(path, &review["spec"]);
@@ -45,7 +45,7 @@ impl Hook {
     }
 
     /// Returns a kubeconfig for a path of the webhook.
-    fn kubeconfig(&self, path: &str) -> PathBuf {
+    pub fn kubeconfig(&self, path: &str) -> PathBuf {
         let ca = self.dir.path().join("ca.pem");
         std::fs::write(&ca, &self.peer.authority).expect("a file");
         let file = self.dir.path().join(format!("kubeconfig-{path}"));
@@ -59,7 +59,7 @@ impl Hook {
         file
     }
 
-    fn take(&self) -> Vec<(String, Value)> {
+    pub fn take(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *self.sent.lock().expect("a lock"))
     }
 }

@@ -1,6 +1,10 @@
 //! What flags of kube-apiserver change in a running process: flags whose effects no other test
 //! sees.
 
+mod audit_logs;
+mod connections;
+mod credentials;
+
 use crate::certificates::authority;
 use crate::http::POLL_TIMEOUT;
 use crate::kill::Server;

@@ -56,11 +56,11 @@ fn review(client: &Client, token: &str) -> String {
     }
 }
 
-fn claims(issuer: &Issuer) -> Value {
+pub fn claims(issuer: &Issuer) -> Value {
     json!({"iss": issuer.url(), "aud": "us", "sub": "a", "exp": now() + 600, "iat": now()})
 }
 
-fn with(claims: &Value, name: &str, value: Value) -> Value {
+pub fn with(claims: &Value, name: &str, value: Value) -> Value {
     let mut claims = claims.clone();
     claims[name] = value;
     claims
