@@ -696,7 +696,7 @@ mod tests {
         let rows: HashSet<Row> = ROWS.iter().map(|(row, ..)| *row).collect();
         assert_eq!(rows.len(), ROWS.len());
         // The last variant's discriminant is the number of variants less one.
-        assert_eq!(Row::BehindAdded as usize + 1, ROWS.len());
+        assert_eq!(Row::LargeTime as usize + 1, ROWS.len());
         let whats: HashSet<&str> = ROWS.iter().map(|(_, what, ..)| *what).collect();
         assert_eq!(whats.len(), ROWS.len());
     }

@@ -105,6 +105,9 @@ impl<'t> Canonicalizer<'t> {
                 return false;
             }
             let field = &struct_type.fields[at];
+            if slot.is_null() && self.is_embedded_metadata(struct_type, field) {
+                *slot = Value::Object(Map::new());
+            }
             if slot.is_null() && !field.nullable {
                 // Nulls in an apply configuration of a custom resource are kept for validation.
                 return struct_type.lenient
@@ -144,6 +147,17 @@ impl<'t> Canonicalizer<'t> {
         Ok(if is_sorted { map } else { in_order(struct_type, map) })
     }
 
+    /// Returns whether a field is the metadata of an embedded resource: it has the fields of all
+    /// metadata, and no others.
+    fn is_embedded_metadata(&self, struct_type: &Struct, field: &Field) -> bool {
+        let is_of_objects =
+            |shape: &Shape| matches!(shape, Shape::Struct(id) if !self.types.get(*id).lenient);
+        struct_type.lenient
+            && !self.field_path.is_empty()
+            && field.name == "metadata"
+            && is_of_objects(&field.shape)
+    }
+
     /// Returns the type error of `kind`, `apiVersion` or `metadata` of an embedded resource.
     fn embedded_resource_error(
         &self,
@@ -156,16 +170,13 @@ impl<'t> Canonicalizer<'t> {
             return None;
         }
         let why = match (&*field.name, &field.shape) {
-            ("metadata", Shape::Struct(id)) if !self.types.get(*id).lenient => {
+            ("metadata", Shape::Struct(id)) if self.is_embedded_metadata(struct_type, field) => {
                 let mut canonicalizer = Canonicalizer::new(self.types, GoDecoder::Json);
                 canonicalizer.object(self.types.get(*id), value.clone()).err()?.0
             }
             ("apiVersion" | "kind", Shape::String) if value.as_str().is_none() => {
-                let has_metadata = |field: &&Field| {
-                    let of_struct = matches!(field.shape, Shape::Struct(_));
-                    field.name == "metadata" && field.presence == Presence::Always && of_struct
-                };
-                struct_type.fields.iter().find(has_metadata)?;
+                let mut fields = struct_type.fields.iter();
+                fields.find(|field| self.is_embedded_metadata(struct_type, field))?;
                 "must be a string".to_owned()
             }
             _ => return None,

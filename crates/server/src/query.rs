@@ -235,7 +235,10 @@ impl Query {
                        is enabled";
             errors.push(FieldError::forbidden(&Path::new("sendInitialEvents"), why));
         }
-        if matching.is_empty() {
+        // Such a watch begins with all objects by default, which sets the match, too.
+        let is_legacy = matches!(self.text("resourceVersion"), "" | "0");
+        let is_default = !has_initial_events && is_legacy && !self.refuses_watch_lists;
+        if matching.is_empty() && !is_default {
             return;
         }
         if !has_initial_events && !matching.is_empty() {

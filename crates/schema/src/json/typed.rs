@@ -200,6 +200,10 @@ impl<const ALL: bool> TypedReader<'_, ALL> {
         match self.value(&field.shape)? {
             value if ALL => self.push_member(field, value),
             Value::Null if field.nullable => return None,
+            // The null metadata of an embedded resource is an empty map.
+            Value::Null if field.name == "metadata" && field.presence == Presence::Pointer => {
+                return None;
+            }
             Value::Null => {}
             // An empty `managedFields` resets the field managers.
             Value::Array(entries) if entries.is_empty() && field.name == "managedFields" => {

@@ -234,7 +234,7 @@ fn an_embedded_resource_needs_no_metadata() {
     let spec = json!({"type": "object", "properties": {"e": embedded}});
     let api = start(group, &spec, false);
     let path = format!("{}?dryRun=All", things(group));
-    let given = ["{}", r#"{"odd":1}"#, r#"{"labels":{}}"#, r#"{"name":"a"}"#, ""];
+    let given = ["{}", r#"{"odd":1}"#, r#"{"labels":{}}"#, r#"{"name":"a"}"#, "null", ""];
     let sent = given.iter().map(|metadata| {
         let mut body = thing(group, "a", json!({"e": {"apiVersion": "v1", "kind": "Pod"}}));
         if !metadata.is_empty() {

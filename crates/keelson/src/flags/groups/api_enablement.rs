@@ -60,7 +60,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     for (name, value) in config {
         let parts: Vec<&str> = name.split('/').collect();
         match parts[..] {
-            ["v1"] => {}
+            ["v1"] | ["api", "v1"] => {}
             [_] | [_, _, _, _, ..] => {
                 setup.fail(format!("runtime-config invalid key {name}"));
                 continue;
@@ -81,7 +81,10 @@ pub fn apply(setup: &mut Setup<'_>) {
         // A name alone enables it.
         let is_on = if value.is_empty() { Ok(true) } else { go_values::boolean(value) };
         match is_on {
-            Ok(is_on) => setup.builder.apis.runtime_config.push((name.clone(), is_on)),
+            Ok(is_on) => {
+                let name = if name == "api/v1" { "v1" } else { name };
+                setup.builder.apis.runtime_config.push((name.to_owned(), is_on));
+            }
             Err(_) if matches!(parts[..], ["api", kind] if KINDS.contains(&kind)) => {
                 setup.fail_at(Step::Apis, format!("invalid value {name}={value}"));
             }
