@@ -34,8 +34,8 @@ const AT_ONCE: usize = 3;
 const PARTS: usize = 4;
 
 const FAILED: &str = "\"command failed\"";
-/// What Keelson says of a port that another program has.
-const TAKEN: &str = "cannot listen on 127.0.0.1:PORT: Address already in use";
+/// What is said of a port that another program has, in words of Keelson or of Go.
+const TAKEN: &str = "address already in use";
 /// Starts until one finds its port free.
 const STARTS_MAX: usize = 5;
 
@@ -159,7 +159,7 @@ impl World<'_> {
     /// that was free, it is started again.
     fn outcome(&self, flags: &str, number: usize) -> String {
         let mut outcomes = (0..STARTS_MAX).map(|_| self.once(flags, number));
-        let free = |outcome: &String| !outcome.contains(TAKEN);
+        let free = |outcome: &String| !outcome.to_lowercase().contains(TAKEN);
         outcomes.find(free).unwrap_or_else(|| TAKEN.to_owned())
     }
 
