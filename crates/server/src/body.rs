@@ -84,17 +84,6 @@ impl Body {
         }
     }
 
-    /// Returns how much more work a byte of a list is than to copy, encrypt and send it, about;
-    /// `None` if the body is no list that is made while it is sent.
-    pub fn cost(&self) -> Option<usize> {
-        match self {
-            Body::List(_) => Some(1),
-            Body::Listing(_) => Some(4),
-            Body::Gzip(gzip) => gzip.plain.cost().map(|cost| cost + 16),
-            Body::Whole(_) | Body::Stream(_) | Body::Remote(_) | Body::Broken => None,
-        }
-    }
-
     /// Encodes the whole of a list that would be encoded while it is sent.
     pub async fn complete(&mut self) {
         if let Body::Gzip(gzip) = self {

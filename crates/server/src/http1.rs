@@ -12,7 +12,6 @@ use crate::host;
 use crate::peer::{FirstRequest, Peer};
 use crate::response_body::ResponseBody;
 use crate::socket::{Http1State, PeekableStream};
-use crate::turns;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use http::response::Parts;
@@ -152,7 +151,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let Some(connection) = &mut this.connection else { return Poll::Ready(None) };
-        if let Poll::Ready(ended) = turns::during(|| Pin::new(connection).poll(cx)) {
+        if let Poll::Ready(ended) = Pin::new(connection).poll(cx) {
             if let Err(error) = ended {
                 tracing::debug!(%error, "connection ended");
             }

@@ -6,7 +6,6 @@ use crate::front;
 use crate::peer::{FirstRequest, Peer, shutdown_requested};
 use crate::polls::Measured;
 use crate::response_body::{self, PollOutcome};
-use crate::turns;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -187,7 +186,7 @@ fn poll(
     stall_max: Duration,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    let (polled, outcome) = response_body::observe_poll(|| turns::during(|| stream.poll(cx)));
+    let (polled, outcome) = response_body::observe_poll(|| stream.poll(cx));
     if polled.is_ready() {
         return Poll::Ready(());
     }

@@ -78,7 +78,6 @@ mod tls;
 mod tls_options;
 mod traced;
 mod translation;
-mod turns;
 mod upgrade;
 mod version;
 mod view;

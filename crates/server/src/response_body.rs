@@ -2,13 +2,12 @@
 
 use crate::body::Body;
 use crate::context::RequestContext;
-use crate::turns::Turns;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 /// Most bytes passed to HTTP/2 at once. It buffers them even if the client reads nothing.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -18,7 +17,6 @@ pub(crate) struct ResponseBody {
     pub body: Body,
     /// Whether it is split into chunks of [`PIECE_BYTES`].
     is_split: bool,
-    turns: Turns,
     /// Dropped when the body ends.
     pub context: RequestContext,
 }
@@ -51,7 +49,7 @@ pub(crate) fn mark_waiting_for_client() {
 
 impl ResponseBody {
     pub fn new(body: Body, is_split: bool, context: RequestContext) -> ResponseBody {
-        ResponseBody { body, is_split, turns: Turns::default(), context }
+        ResponseBody { body, is_split, context }
     }
 }
 
@@ -86,7 +84,7 @@ impl ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         if !self.is_split {
-            return self.poll_in_turn(cx);
+            return Pin::new(&mut self.body).poll_frame(cx);
         }
         if let Body::Whole(Some(bytes)) = &mut self.body
             && bytes.len() > PIECE_BYTES
@@ -94,27 +92,13 @@ impl ResponseBody {
             mark_waiting_for_client();
             return Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))));
         }
-        let polled = self.poll_in_turn(cx);
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
         let outcome = if polled.is_ready() {
             PollOutcome::WaitingForClient
         } else {
             PollOutcome::WaitingForServer
         };
         LAST_POLL.set(Some(outcome));
-        polled
-    }
-
-    /// Polls the body; a list's when it is its turn.
-    fn poll_in_turn(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let Some(cost) = self.body.cost() else { return Pin::new(&mut self.body).poll_frame(cx) };
-        ready!(self.turns.poll(cx));
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            self.turns.spend(frame.data_ref().map_or(0, Bytes::len).saturating_mul(cost));
-        }
         polled
     }
 }
