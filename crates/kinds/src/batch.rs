@@ -326,7 +326,8 @@ fn template_update(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
     let is_suspended = old.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
     let never_started = old.str_at(&["status", "startTime"]).is_empty();
     let is_idle = old.at(&["status", "active"]).and_then(Value::as_int).unwrap_or_default() == 0;
-    let may_change = is_suspended && is_idle && (never_started || has_stopped(old));
+    let has_stopped = status::is_true(&Field::of(old, "status"), "Suspended");
+    let may_change = is_suspended && is_idle && (never_started || has_stopped);
     let directives = match gates::is_on(Feature::MutableSchedulingDirectivesForSuspendedJobs) {
         true => may_change,
         false => is_suspended && never_started,
@@ -350,14 +351,6 @@ fn template_update(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
         let place = if resources { at.field("spec") } else { at };
         place.invalid(errors, keelson_meta::object_meta::IMMUTABLE);
     }
-}
-
-/// Returns whether a suspended job has stopped.
-fn has_stopped(job: &Object) -> bool {
-    job.array_at(&["status", "conditions"]).iter().any(|condition| {
-        condition.str_at(&["type"]) == Some("Suspended")
-            && condition.str_at(&["status"]) == Some("True")
-    })
 }
 
 /// Copies labels, annotations and what says on which nodes pods may run.

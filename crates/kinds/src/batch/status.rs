@@ -51,7 +51,8 @@ struct Status<'a> {
     old: &'a Field<'a, 'a>,
 }
 
-fn is_true(status: &Field<'_, '_>, kind: &str) -> bool {
+/// Returns whether a condition of a status is true.
+pub(super) fn is_true(status: &Field<'_, '_>, kind: &str) -> bool {
     let conditions = status.get("conditions").as_array().unwrap_or_default();
     conditions.iter().any(|condition| {
         condition.str_at(&["type"]) == Some(kind) && condition.str_at(&["status"]) == Some("True")

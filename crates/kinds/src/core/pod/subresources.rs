@@ -202,13 +202,7 @@ fn pod_level(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorList)
     if before.has("resources") && !of_pod.is_set() {
         return of_pod.forbidden(errors, "pod-level resources cannot be removed");
     }
-    for list in ["requests", "limits"] {
-        let now = of_pod.field(list);
-        let then = before.value.at(&["resources", list]).and_then(Value::as_object);
-        if then.into_iter().flat_map(Map::iter).any(|(name, _)| !now.has(name)) {
-            now.forbidden(errors, &format!("pod-level resource {list} cannot be removed"));
-        }
-    }
+    amounts_not_removed(&of_pod, before.value, "pod-level resource", errors);
     let rest = with_stored_amounts(at.value, before.value);
     if !equal_or_empty(rest.get("resources").unwrap_or(&Value::Null), before.get("resources")) {
         at.forbidden(errors, &format!("{RESIZABLE} at pod-level"));
@@ -256,13 +250,22 @@ fn resources_not_removed(
     errors: &mut ErrorList,
 ) {
     for (container, stored) in at.items().zip(stored).filter(|(_, stored)| is_checked(stored)) {
-        for list in ["requests", "limits"] {
-            let resources = container.field("resources");
-            let now = resources.field(list);
-            let then = stored.at(&["resources", list]).and_then(Value::as_object);
-            if then.into_iter().flat_map(Map::iter).any(|(name, _)| !now.has(name)) {
-                now.forbidden(errors, &format!("resource {list} cannot be removed"));
-            }
+        amounts_not_removed(&container.field("resources"), stored, "resource", errors);
+    }
+}
+
+/// Checks that `resources` have all requests and limits of a stored container or pod spec.
+fn amounts_not_removed(
+    resources: &Field<'_, '_>,
+    stored: &Value,
+    what: &str,
+    errors: &mut ErrorList,
+) {
+    for list in ["requests", "limits"] {
+        let now = resources.field(list);
+        let then = stored.at(&["resources", list]).and_then(Value::as_object);
+        if then.into_iter().flat_map(Map::iter).any(|(name, _)| !now.has(name)) {
+            now.forbidden(errors, &format!("{what} {list} cannot be removed"));
         }
     }
 }
