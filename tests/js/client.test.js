@@ -82,6 +82,28 @@ test('objects', async (t) => {
   });
 });
 
+// Waits until the definition has the condition Established: only then its objects are served.
+async function established(name) {
+  const watch = new k8s.Watch(config);
+  let seen;
+  let ended;
+  const done = new Promise((resolve, reject) => {
+    seen = resolve;
+    ended = () => reject(new Error(`the watch ended before ${name} was established`));
+  });
+  const request = await watch.watch(
+    '/apis/apiextensions.k8s.io/v1/customresourcedefinitions',
+    { fieldSelector: `metadata.name=${name}` },
+    (type, definition) => {
+      const conditions = definition.status?.conditions ?? [];
+      if (conditions.some((each) => each.type === 'Established' && each.status === 'True')) seen();
+    },
+    () => ended(),
+  );
+  await done;
+  request.abort();
+}
+
 test('custom resources', async () => {
   const extensions = config.makeApiClient(k8s.ApiextensionsV1Api);
   await extensions.createCustomResourceDefinition({
@@ -108,6 +130,7 @@ test('custom resources', async () => {
       },
     },
   });
+  await established('kites.js.example.com');
   const custom = config.makeApiClient(k8s.CustomObjectsApi);
   const kites = { group: 'js.example.com', version: 'v1', namespace, plural: 'kites' };
   const kite = (tails) => ({

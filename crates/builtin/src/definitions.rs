@@ -85,10 +85,15 @@ impl Definitions {
             let names = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object);
             names.cloned().unwrap_or_default()
         };
-        let before = names(&definition);
-        let definition = self.accept_names(registry, permit, &target, definition).await?;
-        serve_definition(registry, &entry, &definition, None);
-        Ok(match releases_name(&before, &names(&definition)) {
+        let others = self.other_names(registry, &target)?;
+        let now = registry.clock.now().text();
+        let accepted = accepted(&definition, &others, &now);
+        // Served before the condition can be read: who waits for Established does not meet a 404.
+        serve_definition(registry, &entry, &accepted, None);
+        if accepted.get("status") != definition.get("status") {
+            write_status(registry, permit, &target, &others, &now).await?;
+        }
+        Ok(match releases_name(&names(&definition), &names(&accepted)) {
             true => names_of(&self.others_of_group(registry, &target)),
             false => vec![],
         })
@@ -114,43 +119,41 @@ impl Definitions {
         names_of(&self.others_of_group(registry, &target))
     }
 
-    /// Sets `status.acceptedNames` and the conditions NamesAccepted and Established.
-    async fn accept_names(
-        &self,
-        registry: &Registry,
-        permit: &Permit,
-        target: &Target,
-        definition: Object,
-    ) -> Result<Object, Failure> {
-        let others = self.other_names(registry, target)?;
-        let now = registry.clock.now().text();
-        let accepted = |mut definition: Object| {
-            accept(&mut definition, &others, &now);
-            set_approval(&mut definition, &now);
-            definition
-        };
-        let updated = accepted(definition.clone());
-        if updated.get("status") == definition.get("status") {
-            return Ok(definition);
-        }
-        let make = |live: Option<&Object>| {
-            let live = live.cloned().ok_or_else(|| target.not_found())?;
-            if live.deletion_timestamp().is_some() {
-                return Ok(NewObject { object: live, managed: false, warnings: vec![] });
-            }
-            Ok(NewObject { object: accepted(live), managed: false, warnings: vec![] })
-        };
-        let options = own_options();
-        registry.modify(permit, target, Subresource::Status, &make, &options).await?;
-        Ok(updated)
-    }
-
     /// Returns the accepted names of the other definitions of a definition's group.
     fn other_names(&self, registry: &Registry, target: &Target) -> Result<Vec<Arc<Map>>, Failure> {
         let others = self.others_of_group(registry, target);
         let names = others.iter().map(|other| self.accepted.get(other));
         names.filter_map(Result::transpose).collect()
     }
+}
+
+/// Returns a definition with `status.acceptedNames` and the conditions NamesAccepted, Established
+/// and KubernetesAPIApprovalPolicyConformant. `others` are the accepted names of its group.
+fn accepted(definition: &Object, others: &[Arc<Map>], now: &str) -> Object {
+    let mut definition = definition.clone();
+    accept(&mut definition, others, now);
+    set_approval(&mut definition, now);
+    definition
+}
+
+/// Writes the status of [`accepted`] into the live definition, unless it is being deleted.
+async fn write_status(
+    registry: &Registry,
+    permit: &Permit,
+    target: &Target,
+    others: &[Arc<Map>],
+    now: &str,
+) -> Result<(), Failure> {
+    let make = |live: Option<&Object>| {
+        let live = live.ok_or_else(|| target.not_found())?;
+        let object = match live.deletion_timestamp() {
+            Some(_) => live.clone(),
+            None => accepted(live, others, now),
+        };
+        Ok(NewObject { object, managed: false, warnings: vec![] })
+    };
+    registry.modify(permit, target, Subresource::Status, &make, &own_options()).await?;
+    Ok(())
 }
 
 fn target_of(registry: &Registry, name: &str) -> Option<Target> {

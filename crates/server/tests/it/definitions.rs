@@ -301,6 +301,32 @@ fn deleting_a_large_definition_does_not_delay_others() {
     while watch.next().expect("a further event")["type"] != "DELETED" {}
 }
 
+/// Clients wait for the condition, then send objects: they must not meet a 404.
+#[test]
+fn who_sees_established_can_use_the_resource() {
+    let server = Server::start_plain(without_accounts());
+    let client = server.client();
+    // Takes longer to read than an event takes to a client.
+    let wide: serde_json::Map<_, _> =
+        (0..5000).map(|number| (format!("field{number}"), json!({"type": "string"}))).collect();
+    let wide = json!({"type": "object", "properties": wide});
+    let mut watch = client.open_watch(&format!("{DEFINITIONS}?watch=true"));
+    for number in 0..4 {
+        let mut made = definition(&wide);
+        made["metadata"]["name"] = format!("g{number}s.wide.example.com").into();
+        made["spec"]["group"] = "wide.example.com".into();
+        made["spec"]["names"] =
+            json!({"plural": format!("g{number}s"), "kind": format!("G{number}")});
+        made["spec"]["versions"][0]["selectableFields"] = Value::Null;
+        assert_eq!(client.post(DEFINITIONS, &made).status, 201);
+        while reason_of(&watch.next().expect("a further event")["object"], "Established")
+            != "InitialNamesAccepted"
+        {}
+        let path = format!("/apis/wide.example.com/v1/g{number}s");
+        assert_eq!(client.get(&path).status, 200, "{path}");
+    }
+}
+
 #[test]
 fn non_structural_schemas_are_rejected() {
     let server = Server::start_plain(without_accounts());

@@ -177,6 +177,11 @@ class ClientTest {
                   status: {type: object, properties: {up: {type: boolean}}}
         """;
     client.load(new java.io.ByteArrayInputStream(definition.getBytes())).create();
+    client.apiextensions().v1().customResourceDefinitions().withName("kites.java.example.com")
+        .waitUntilCondition(
+            stored -> stored.getStatus() != null && stored.getStatus().getConditions().stream()
+                .anyMatch(c -> c.getType().equals("Established") && c.getStatus().equals("True")),
+            10, java.util.concurrent.TimeUnit.SECONDS);
     var kites = client.genericKubernetesResources("java.example.com/v1", "Kite")
         .inNamespace(NAMESPACE);
     GenericKubernetesResource kite = new GenericKubernetesResourceBuilder()
