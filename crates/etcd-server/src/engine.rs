@@ -50,14 +50,18 @@ impl Engine {
     pub(crate) async fn open(options: EtcdOptions) -> Result<Arc<Self>, StartError> {
         let member = options.data_dir.as_deref().map(|dir| dir.join("member"));
         let keys_dir = member.as_deref().map(|dir| dir.join("kv"));
+        let durability = options.durability;
         if let Some(member) = &member {
             refuse_foreign(member)?;
         }
         let store = match &keys_dir {
-            Some(dir) => Embedded::open(EmbeddedOptions::new(dir))?,
+            Some(dir) => {
+                Embedded::open(EmbeddedOptions { durability, ..EmbeddedOptions::new(dir) })?
+            }
             None => Embedded::in_memory(),
         };
-        let state = State::open(member.as_deref().map(|dir| dir.join("state")).as_deref())?;
+        let state =
+            State::open(member.as_deref().map(|dir| dir.join("state")).as_deref(), durability)?;
         let leases = Arc::new(Leases::new(&state.leases().await?));
         let floor = store.floor();
         let compacted = if floor == Revision(0) { -1 } else { to_etcd(floor.next()) };

@@ -1,5 +1,6 @@
 //! How the server is set up: what etcd's flags say.
 
+use keelson_store::Durability;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ pub struct EtcdOptions {
     /// The folder of the data, as etcd has it: the keys are in `member/kv`, leases and alarms in
     /// `member/state`. `None` keeps everything in memory.
     pub data_dir: Option<PathBuf>,
+    /// What an acknowledged write survives (`--unsafe-no-fsync`).
+    pub durability: Durability,
     /// Name of the member.
     pub name: String,
     /// URLs that clients are told to use.
@@ -48,6 +51,7 @@ impl Default for EtcdOptions {
     fn default() -> Self {
         Self {
             data_dir: None,
+            durability: Durability::Sync,
             name: "default".to_owned(),
             client_urls: Vec::new(),
             peer_urls: Vec::new(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use keelson_store::{Embedded, EmbeddedOptions, Op, OpenError, Store, Txn};
+use keelson_store::{Durability, Embedded, EmbeddedOptions, Op, OpenError, Store, Txn};
 
 use crate::error::EtcdError;
 
@@ -29,9 +29,11 @@ pub(crate) struct State {
 
 impl State {
     /// Opens it in a folder, or in memory.
-    pub(crate) fn open(dir: Option<&Path>) -> Result<Self, OpenError> {
+    pub(crate) fn open(dir: Option<&Path>, durability: Durability) -> Result<Self, OpenError> {
         let store = match dir {
-            Some(dir) => Embedded::open(EmbeddedOptions::new(dir))?,
+            Some(dir) => {
+                Embedded::open(EmbeddedOptions { durability, ..EmbeddedOptions::new(dir) })?
+            }
             None => Embedded::in_memory(),
         };
         Ok(Self { store })
@@ -119,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn the_state_is_kept() {
         let dir = tempfile::tempdir().expect("a folder");
-        let open = || State::open(Some(dir.path())).expect("open");
+        let open = || State::open(Some(dir.path()), Durability::Sync).expect("open");
         let state = open();
         let ids = state.ids().await.expect("ids");
         for id in [1, i64::MAX, -7, 300] {

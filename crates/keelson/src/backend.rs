@@ -3,6 +3,7 @@
 use crate::builder::Builder;
 use crate::etcd::{Answering, Etcd};
 use crate::etcd_overrides::clusters;
+use crate::etcd_stand_in::DataBehind;
 use crate::private_files;
 use crate::start_error::{StartError, with_causes};
 use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use keelson_encryption::Encryption;
 use keelson_registry::StoreSource;
 use keelson_resources::EtcdCodec;
-use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
+use keelson_store::{Durability, Embedded, EmbeddedOptions, OpenError, Store, Transformed};
 use keelson_store_etcd::{Calls, EtcdStore};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -118,14 +119,16 @@ impl Builder {
             (None, Some(etcd), _) => {
                 match etcd.open(self.far_side.egress_selector.etcd.as_ref()).await? {
                     Answering::Cluster(store) => Ok((store.clone(), Engine::Etcd(store))),
-                    Answering::StandIn(folder) => {
+                    Answering::StandIn(DataBehind { folder, durability }) => {
                         let folder = folder.join(folder_name(&etcd.prefix));
-                        open_embedded(folder, "--etcd-servers")
+                        open_embedded(folder, durability, "--etcd-servers")
                     }
                 }
             }
             (None, None, None) => Ok(embedded(Embedded::in_memory())),
-            (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
+            (None, None, Some(dir)) => {
+                open_embedded(dir.join("store"), Durability::Sync, "--data-dir")
+            }
         }
     }
 }
@@ -136,10 +139,14 @@ fn embedded(store: Arc<Embedded>) -> (Arc<dyn Store>, Engine) {
 
 /// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all
 /// others are served.
-fn open_embedded(folder: PathBuf, flag: &str) -> Result<(Arc<dyn Store>, Engine), StartError> {
+fn open_embedded(
+    folder: PathBuf,
+    durability: Durability,
+    flag: &str,
+) -> Result<(Arc<dyn Store>, Engine), StartError> {
     private_files::ensure_private_folder(&folder)
         .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;
-    let mut options = EmbeddedOptions::new(folder);
+    let mut options = EmbeddedOptions { durability, ..EmbeddedOptions::new(folder) };
     options.make_placeholder = Some(keelson_records::unreadable);
     let store = Embedded::open(options).map_err(|error| open_error(flag, &error))?;
     Ok(embedded(store))

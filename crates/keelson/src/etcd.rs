@@ -1,7 +1,7 @@
 //! Data in an etcd cluster instead of a folder: the options, and opening the store.
 
 use crate::etcd_overrides::EtcdOverride;
-use crate::etcd_stand_in;
+use crate::etcd_stand_in::{self, DataBehind};
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
 use keelson_egress::Tunneler;
@@ -50,8 +50,8 @@ pub struct Etcd {
 pub(crate) enum Answering {
     /// A cluster.
     Cluster(Arc<EtcdStore>),
-    /// The program in etcd's place, with the folder of the data.
-    StandIn(PathBuf),
+    /// The program in etcd's place, and where the data is.
+    StandIn(DataBehind),
 }
 
 impl Etcd {
@@ -82,8 +82,8 @@ impl Etcd {
         }
         let options = self.options(None)?;
         self.retry(async || {
-            if let Some(folder) = etcd_stand_in::folder_behind(&self.servers).await {
-                return Ok(Answering::StandIn(folder));
+            if let Some(data) = etcd_stand_in::data_behind(&self.servers).await {
+                return Ok(Answering::StandIn(data));
             }
             EtcdStore::open(options.clone()).await.map(Answering::Cluster)
         })

@@ -4,7 +4,7 @@
 use crate::backend::folder_name;
 use crate::encryption::EncryptionFile;
 use crate::etcd::Etcd;
-use crate::etcd_stand_in::folder_behind;
+use crate::etcd_stand_in::data_behind;
 use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
 use keelson_meta::Features;
 use keelson_records::is_unreadable;
@@ -53,8 +53,8 @@ impl EtcdData {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime =
             runtime.worker_threads(1).enable_all().build().map_err(|error| error.to_string())?;
-        if let Some(folder) = runtime.block_on(folder_behind(&etcd.servers)) {
-            let folder = folder.join(folder_name(&etcd.prefix));
+        if let Some(behind) = runtime.block_on(data_behind(&etcd.servers)) {
+            let folder = behind.folder.join(folder_name(&etcd.prefix));
             if folder.exists() {
                 return Err(format!(
                     "--etcd-servers: the objects of a Keelson beside this etcd are in {}; stop both, and \

@@ -5,6 +5,7 @@
 
 use crate::start_error::{StartError, with_causes};
 use keelson_etcd_server::{EtcdOptions, EtcdServer, Listener, TlsFiles};
+use keelson_store::Durability;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -49,7 +50,8 @@ impl EtcdStandIn {
         keelson_store::prepare_directory(folder).map_err(|error| failed(with_causes(&error)))?;
         let folder = folder.canonicalize().map_err(|error| failed(error.to_string()))?;
         let shown = folder.to_str().ok_or_else(|| failed("the path is not UTF-8".to_owned()))?;
-        let page = serde_json::json!({"dataDir": shown}).to_string();
+        let syncs = options.durability == Durability::Sync;
+        let page = serde_json::json!({"dataDir": shown, "sync": syncs}).to_string();
         let options = EtcdOptions {
             pages: vec![(FOLDER_PATH, page)],
             data_dir: Some(folder.clone()),
@@ -94,21 +96,34 @@ async fn listen(
     listener.map_err(|error| StartError::new(format!("{flag}: {}", with_causes(&error))))
 }
 
-/// Returns the folder of the data if the only server of `--etcd-servers` is such a stand-in. It
-/// must be on this host.
-pub(crate) async fn folder_behind(servers: &[String]) -> Option<PathBuf> {
+/// Where the API server beside a stand-in keeps its data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DataBehind {
+    pub folder: PathBuf,
+    /// What an acknowledged write survives, as the stand-in was told.
+    pub durability: Durability,
+}
+
+/// Returns where the data is if the only server of `--etcd-servers` is such a stand-in. It must be
+/// on this host.
+pub(crate) async fn data_behind(servers: &[String]) -> Option<DataBehind> {
     let [server] = servers else { return None };
     let address = server.strip_prefix("http://")?.trim_end_matches('/');
     let host = address.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']))?;
-    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let is_here = host == "localhost" || is_this_host(host);
     if !is_here {
         return None;
     }
-    timeout(ANSWER_TIME_MAX, ask_for_folder(address)).await.ok()?.ok()?
+    timeout(ANSWER_TIME_MAX, ask_for_data(address)).await.ok()?.ok()?
 }
 
-/// Asks a server for its folder; `None` if it answers that it has none, as etcd does.
-async fn ask_for_folder(address: &str) -> io::Result<Option<PathBuf>> {
+/// Returns whether an address is one that only this host has. A connection to 0.0.0.0 is one to it.
+fn is_this_host(address: &str) -> bool {
+    address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+}
+
+/// Asks a server for its data; `None` if it answers that it has none, as etcd does.
+async fn ask_for_data(address: &str) -> io::Result<Option<DataBehind>> {
     let mut stream = TcpStream::connect(address).await?;
     let request =
         format!("GET {FOLDER_PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -121,7 +136,11 @@ async fn ask_for_folder(address: &str) -> io::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    Ok(body["dataDir"].as_str().map(PathBuf::from))
+    let durability = match body["sync"].as_bool() {
+        Some(false) => Durability::Unsynced,
+        _ => Durability::Sync,
+    };
+    Ok(body["dataDir"].as_str().map(|folder| DataBehind { folder: folder.into(), durability }))
 }
 
 #[cfg(test)]
@@ -130,27 +149,36 @@ mod tests {
 
     #[tokio::test]
     async fn an_api_server_finds_the_folder() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let folder = dir.path().join("data");
-        let address = EtcdAddress { address: "127.0.0.1:0".to_owned(), is_secure: false };
-        let stand_in =
-            EtcdStandIn::open(&folder, EtcdOptions::default(), &[address], &[], None).await;
-        let stand_in = stand_in.expect("a listener");
-        let port = stand_in.addresses().expect("addresses")[0].port();
-        let running = tokio::spawn(stand_in.run());
-        let here = format!("http://127.0.0.1:{port}");
-        let expected = folder.canonicalize().ok();
-        assert_eq!(folder_behind(std::slice::from_ref(&here)).await, expected);
-        assert_eq!(folder_behind(&[format!("{here}/")]).await, expected);
-        assert_eq!(folder_behind(&[here.clone(), here]).await, None, "a cluster of two");
-        running.abort();
+        for durability in [Durability::Sync, Durability::Unsynced] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let folder = dir.path().join("data");
+            let address = EtcdAddress { address: "127.0.0.1:0".to_owned(), is_secure: false };
+            let options = EtcdOptions { durability, ..EtcdOptions::default() };
+            let stand_in = EtcdStandIn::open(&folder, options, &[address], &[], None).await;
+            let stand_in = stand_in.expect("a listener");
+            let port = stand_in.addresses().expect("addresses")[0].port();
+            let running = tokio::spawn(stand_in.run());
+            let here = format!("http://127.0.0.1:{port}");
+            let folder = folder.canonicalize().expect("a folder");
+            let expected = Some(DataBehind { folder, durability });
+            let addresses = [here.clone(), format!("{here}/"), format!("http://0.0.0.0:{port}")];
+            for address in addresses {
+                assert_eq!(
+                    data_behind(std::slice::from_ref(&address)).await,
+                    expected,
+                    "{address}"
+                );
+            }
+            assert_eq!(data_behind(&[here.clone(), here]).await, None, "a cluster of two");
+            running.abort();
+        }
     }
 
     #[tokio::test]
     async fn other_servers_have_no_folder() {
         // Nobody listens on port 1.
         for server in ["http://127.0.0.1:1", "http://192.0.2.1:2379", "https://127.0.0.1:2379"] {
-            assert_eq!(folder_behind(&[server.to_owned()]).await, None, "{server}");
+            assert_eq!(data_behind(&[server.to_owned()]).await, None, "{server}");
         }
     }
 }

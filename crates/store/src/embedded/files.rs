@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-use super::directory;
+use super::{Durability, directory};
 
 /// Suffix of the name of the new file.
 const NEW_SUFFIX: &str = ".new";
@@ -58,14 +58,15 @@ pub trait Files: Send + Sync + 'static {
 pub(super) struct DirFiles {
     current: PathBuf,
     new_file: PathBuf,
+    syncs: bool,
 }
 
 impl DirFiles {
-    pub(super) fn new(current: PathBuf) -> Self {
+    pub(super) fn new(current: PathBuf, durability: Durability) -> Self {
         let mut name = current.file_name().unwrap_or_default().to_owned();
         name.push(NEW_SUFFIX);
         let new_file = current.with_file_name(name);
-        Self { current, new_file }
+        Self { current, new_file, syncs: durability == Durability::Sync }
     }
 
     /// Creates the file if it does not exist, and removes a new file that a crash has left.
@@ -89,7 +90,7 @@ impl Files for DirFiles {
             FileRole::Current => &self.current,
             FileRole::New => &self.new_file,
         };
-        backend(OpenOptions::new().read(true).write(true).open(path)?)
+        backend(OpenOptions::new().read(true).write(true).open(path)?, self.syncs)
     }
 
     fn create_new(&self) -> io::Result<()> {
@@ -102,6 +103,9 @@ impl Files for DirFiles {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
+        if !self.syncs {
+            return Ok(());
+        }
         directory::sync(directory::parent(&self.current))
     }
 
@@ -139,6 +143,49 @@ impl Files for DirFiles {
 }
 
 /// Wraps a file for redb.
-pub(super) fn backend(file: File) -> io::Result<Arc<dyn StorageBackend>> {
-    Ok(Arc::new(FileBackend::new(file).map_err(io::Error::other)?))
+pub(super) fn backend(file: File, syncs: bool) -> io::Result<Arc<dyn StorageBackend>> {
+    let file = FileBackend::new(file).map_err(io::Error::other)?;
+    Ok(if syncs { Arc::new(file) } else { Arc::new(Unsynced(file)) })
+}
+
+/// A file that the system writes when it likes.
+#[derive(Debug)]
+struct Unsynced(FileBackend);
+
+impl StorageBackend for Unsynced {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// The kernel refuses to sync a device of characters, so a sync that is asked for fails.
+    #[test]
+    fn unsynced_files_are_never_synced() {
+        let sync = |durability| {
+            let files = DirFiles::new(PathBuf::from("/dev/null"), durability);
+            files.open(FileRole::Current).expect("a file").sync_data()
+        };
+        assert!(sync(Durability::Sync).is_err());
+        assert!(sync(Durability::Unsynced).is_ok());
+    }
 }

@@ -47,6 +47,7 @@ use crate::{
 
 use commit::{Command, Committer, Decide, Finish, TxnCommand, Work};
 use disk::{Disk, MemDisk, Record, Sink};
+use files::DirFiles;
 use shared::{Loaded, Shared};
 
 pub use directory::{OpenError, prepare_directory};
@@ -66,6 +67,8 @@ pub enum Durability {
     /// `kill -9` and power loss: every reply comes after a sync.
     #[default]
     Sync,
+    /// `kill -9`, but not power loss: the files are written and never synced.
+    Unsynced,
     /// Nothing: all data is in memory, and the data directory is not used. For tests.
     Memory,
 }
@@ -117,11 +120,11 @@ impl Embedded {
         let EmbeddedOptions { dir, durability, make_placeholder } = options;
         let disk: Arc<dyn Disk> = match durability {
             Durability::Memory => Arc::new(MemDisk::new()),
-            Durability::Sync => {
+            Durability::Sync | Durability::Unsynced => {
                 let lock = directory::claim(&dir)?;
                 let before_replace = || directory::write_format(&dir);
-                let disk =
-                    RedbDisk::open(&dir.join(directory::RECORDS_FILE), lock, &before_replace);
+                let files = DirFiles::new(dir.join(directory::RECORDS_FILE), durability);
+                let disk = RedbDisk::open(files, lock, &before_replace);
                 let failed = |source| OpenError::Records { dir: dir.clone(), source };
                 Arc::new(disk.map_err(failed)?)
             }

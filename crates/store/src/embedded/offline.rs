@@ -11,12 +11,13 @@ use bytes::Bytes;
 
 use super::directory::{self, OpenError, RECORDS_FILE};
 use super::disk::{Disk, Head, Record, RecordId};
+use super::files::DirFiles;
 use super::index::Version;
 use super::redb_disk::RedbDisk;
 use super::rows::AuditItem;
 use super::shared::{Shared, key_value};
 use crate::backup::{BackupError, BackupFileError, BackupReader, BackupSummary, BackupWriter};
-use crate::{DiskError, KEY_BYTES_MAX, KeyValue, ReadError, Revision};
+use crate::{DiskError, Durability, KEY_BYTES_MAX, KeyValue, ReadError, Revision};
 
 /// Bytes of records that are restored with one sync.
 const RESTORE_BYTES: usize = 4 << 20;
@@ -202,7 +203,12 @@ pub fn remove_damaged(
     let failed = |source| OpenError::Records { dir: dir.to_owned(), source };
     let lock = directory::claim(dir)?;
     let before_replace = || directory::write_format(dir);
-    let disk = RedbDisk::open(&dir.join(RECORDS_FILE), lock, &before_replace).map_err(failed)?;
+    let disk = RedbDisk::open(
+        DirFiles::new(dir.join(RECORDS_FILE), Durability::Sync),
+        lock,
+        &before_replace,
+    )
+    .map_err(failed)?;
     let mut newest = disk.floor().map_err(failed)?;
     let mut ids = vec![];
     let found = disk.audit(&mut |item| {
@@ -304,7 +310,8 @@ fn fill<R: Read>(
         _ => {}
     }
     let lock = lock.try_clone().map_err(|source| RestoreError::Place { source })?;
-    let disk = RedbDisk::open(&path, lock, &|| Ok(())).map_err(failed)?;
+    let disk =
+        RedbDisk::open(DirFiles::new(path, Durability::Sync), lock, &|| Ok(())).map_err(failed)?;
     let mut records = Vec::new();
     let mut bytes = 0;
     let mut next = RecordId::first(Revision(0));

@@ -64,14 +64,13 @@ struct Current {
 }
 
 impl RedbDisk {
-    /// Opens the file, or creates it. `lock` is held until the disk is dropped. A file of format 3
+    /// Opens the file in a directory, or creates it. `lock` is held until the disk is dropped. A file of format 3
     /// is upgraded; `before_replace` is called right before the new file replaces it.
     pub(super) fn open(
-        path: &Path,
+        files: DirFiles,
         lock: File,
         before_replace: &dyn Fn() -> io::Result<()>,
     ) -> Result<Self, DiskError> {
-        let files = DirFiles::new(path.to_owned());
         files.prepare().map_err(io_error)?;
         catch_panic(|| Self::prepare(Arc::new(files), Some(lock), before_replace))
     }
@@ -86,7 +85,7 @@ impl RedbDisk {
         let path = path.to_owned();
         let open = {
             let path = path.clone();
-            move || backend(OpenOptions::new().read(true).open(&path)?)
+            move || backend(OpenOptions::new().read(true).open(&path)?, true)
         };
         let file = WriteBehind::read_only(open).map_err(io_error)?;
         catch_panic(|| {
@@ -98,7 +97,7 @@ impl RedbDisk {
             Ok(Self::new(
                 Arc::new(OpenDatabase::new(database)),
                 file,
-                Arc::new(DirFiles::new(path)),
+                Arc::new(DirFiles::new(path, super::Durability::Sync)),
                 Some(lock),
             ))
         })

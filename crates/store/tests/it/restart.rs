@@ -214,3 +214,14 @@ fn memory_leaves_the_directory_alone() {
     drop(Embedded::open(options).unwrap());
     assert!(!path.exists());
 }
+
+#[tokio::test]
+async fn unsynced_writes_are_there_after_a_restart() {
+    let dir = TempDir::new().unwrap();
+    let durability = Durability::Unsynced;
+    let options = EmbeddedOptions { durability, ..EmbeddedOptions::new(dir.path()) };
+    let store = Embedded::open(options).unwrap();
+    put(&*store, "a", "1").await;
+    drop(store);
+    assert_eq!(list(&*open(&dir), "", None).await, ["a=1"]);
+}

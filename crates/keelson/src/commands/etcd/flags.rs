@@ -178,8 +178,12 @@ pub static GROUP: Group = Group {
         )
         .accepted(ONE_MEMBER),
         Flag::new("trusted-ca-file", Kind::Text, "", "CA bundle for client certificates."),
-        Flag::new("unsafe-no-fsync", Kind::Bool, "false", "Whether writes are not synced.")
-            .accepted("they are always synced"),
+        Flag::new(
+            "unsafe-no-fsync",
+            Kind::Bool,
+            "false",
+            "Do not sync writes: they survive a kill, but not a power cut. Holds for a Keelson beside it, too.",
+        ),
         Flag::new("version", Kind::Version, "", "Print the version."),
         Flag::new("wal-dir", Kind::Text, "", "Folder of the log of raft.").accepted(NO_RAFT),
         Flag::new(

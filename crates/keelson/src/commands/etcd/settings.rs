@@ -5,6 +5,7 @@ use crate::flags::pflag::Values;
 use anyhow::{Context, Result, bail};
 use keelson::EtcdAddress;
 use keelson_etcd_server::{AutoCompaction, EtcdOptions, TlsFiles};
+use keelson_store::Durability;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,6 +68,10 @@ fn options(values: &Values) -> Result<EtcdOptions> {
             values.text("auto-compaction-retention"),
         )?,
         progress_interval,
+        durability: match values.bool("unsafe-no-fsync") {
+            true => Durability::Unsynced,
+            false => Durability::Sync,
+        },
         ..EtcdOptions::default()
     })
 }
