@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::time::sleep;
 
 use crate::{EtcdOptions, EtcdStore};
 
-/// Time limit for etcd to start.
-const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time limit for etcd to start, and to find its leader, on a busy machine.
+const START_TIME_MAX: Duration = Duration::from_secs(120);
+/// Lines of etcd's log that a failure shows.
+const LOG_LINES: usize = 20;
 /// Interval between checks whether etcd responds.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -33,6 +35,8 @@ pub struct ServerFiles {
 #[derive(Debug)]
 pub struct EtcdProcess {
     dir: TempDir,
+    /// What it has written; outside of its folder, whose disk may be full.
+    log: NamedTempFile,
     program: PathBuf,
     files: Option<ServerFiles>,
     /// Ports for clients and for peers.
@@ -96,7 +100,8 @@ impl EtcdProcess {
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let cluster = format!("{}=http://127.0.0.1:{}", ports[0], ports[1]);
         let program = program.to_owned();
-        Some(Self { dir, program, files, ports, advertised: ports[1], cluster, running: None })
+        let log = NamedTempFile::new().unwrap();
+        Some(Self { dir, log, program, files, ports, advertised: ports[1], cluster, running: None })
     }
 
     /// Returns the name in its cluster.
@@ -149,12 +154,24 @@ impl EtcdProcess {
         self.wait_until_ready().await;
     }
 
+    /// Returns the end of what it has written.
+    fn last_lines(&self) -> String {
+        let log = std::fs::read(self.log.path()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
     async fn wait_until_ready(&self) {
         let start = Instant::now();
         loop {
             match EtcdStore::open(EtcdOptions::new(vec![self.url()])).await {
                 Ok(_) => return,
-                Err(error) => assert!(start.elapsed() < START_TIME_MAX, "etcd: {error}"),
+                Err(error) => assert!(
+                    start.elapsed() < START_TIME_MAX,
+                    "etcd: {error}\n{}",
+                    self.last_lines()
+                ),
             }
             sleep(POLL_INTERVAL).await;
         }
@@ -165,7 +182,7 @@ impl EtcdProcess {
             [self.ports[1], self.advertised].map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new(&self.program);
         command
-            .args(["--name", &self.name(), "--log-level", "panic"])
+            .args(["--name", &self.name(), "--log-level", "error"])
             .arg("--data-dir")
             .arg(self.dir.path())
             .args(["--listen-client-urls", &self.url(), "--advertise-client-urls", &self.url()])
@@ -175,7 +192,7 @@ impl EtcdProcess {
             .args(["--heartbeat-interval", "50", "--election-timeout", "1000"])
             .args(["--max-txn-ops", &keelson_store::TXN_OPS_MAX.to_string()])
             .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stderr(self.log.reopen().unwrap());
         // etcd ends when a setting is in its environment and among its flags.
         let names = std::env::vars_os().map(|(name, _)| name);
         for name in names.filter(|name| name.as_encoded_bytes().starts_with(b"ETCD_")) {
