@@ -14,10 +14,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The allocator of the server, so that the results are comparable.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const KINDS: usize = 5_000;
 const FIELDS: usize = 20;
 const CREATES: usize = 5_000;
@@ -25,6 +21,8 @@ const CREATES: usize = 5_000;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
+    // The allocator of the server, so that the results are comparable.
+    keelson_allocator::give_back_soon();
     let kinds = std::env::args().nth(1).map_or(Ok(KINDS), |count| count.parse())?;
     let runtime = tokio::runtime::Runtime::new()?;
     let builder = Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");

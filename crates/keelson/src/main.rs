@@ -15,11 +15,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let began = Instant::now();
+    keelson_allocator::give_back_soon();
     let mut arguments = std::env::args_os();
     let own_name = arguments.next().unwrap_or_default();
     let rest = || arguments.map(|word| word.to_string_lossy().into_owned()).collect();

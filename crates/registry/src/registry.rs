@@ -41,7 +41,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 /// How long a read waits for a revision that is newer than the cache. kube-apiserver waits as long.
-const FUTURE_WAIT: Duration = Duration::from_secs(3);
+pub(crate) const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
 /// Maximum size of a stored object; the limit of etcd.
 const OBJECT_BYTES_MAX: usize = 1_572_864;

@@ -17,7 +17,7 @@ use keelson_auth::off_worker;
 use keelson_egress::{Client, Egress};
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
 use keelson_meta::status::quote;
-use keelson_meta::{GroupVersion, GroupVersionKind, Map, Object, Path, Value};
+use keelson_meta::{GroupVersion, GroupVersionKind, Map, Object, Path, Str, Value};
 use keelson_schema::decode::check_maps;
 use keelson_schema::json;
 use std::fmt;
@@ -93,8 +93,8 @@ pub struct ConvertedObjects {
 pub struct ConversionError(String);
 
 impl ConversionError {
-    fn new(why: impl Into<String>) -> ConversionError {
-        ConversionError(bounded(why.into()))
+    fn new(why: impl AsRef<str>) -> ConversionError {
+        ConversionError(bounded(why.as_ref()))
     }
 }
 
@@ -162,7 +162,7 @@ impl ConversionWebhook {
 
 /// Returns the error for a call without a usable response.
 fn failed(from: &GroupVersionKind, why: String) -> ConversionError {
-    ConversionError::new(format!("conversion webhook for {from} failed: {why}"))
+    ConversionError::new(format!("conversion webhook for {from} failed: {}", bounded(&why)))
 }
 
 /// Returns the body of a call. Objects are sent without resourceVersion, as they are stored.
@@ -226,20 +226,20 @@ fn read(mut review: ReviewObject, version: Version, uid: &str) -> Result<Vec<Val
     }
     match status.as_str() {
         "Success" => Ok(objects),
-        _ if !message.is_empty() => Err(message),
+        _ if !message.is_empty() => Err(bounded(&message)),
         status => Err(format!("response.result.status was '{status}', not 'Success'")),
     }
 }
 
 /// Returns status and message of the result of a response.
-fn result(response: &Map) -> Result<(String, String), String> {
+fn result(response: &Map) -> Result<(Str, Str), String> {
     let result = match response.get("result") {
         None | Some(Value::Null) => return Ok(Default::default()),
         Some(Value::Object(result)) => result,
         Some(other) => return Err(type_error(other, &format!("{RESPONSE}.result"), "v1.Status")),
     };
     let text = |name| text(result, &format!("{RESPONSE}.result"), name, "string");
-    Ok((text("status")?.to_string(), text("message")?.to_string()))
+    Ok((text("status")?, text("message")?))
 }
 
 /// Checks that a converted object is the one that was sent, and restores its metadata. `bytes`:

@@ -71,13 +71,12 @@ pub(crate) fn evaluated<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 }
 
 /// Cuts an error text that a webhook wrote.
-pub(crate) fn bounded(mut text: String) -> String {
-    if text.len() > MESSAGE_BYTES_MAX {
-        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or_default());
-        text.push_str("...");
+pub(crate) fn bounded(text: &str) -> String {
+    if text.len() <= MESSAGE_BYTES_MAX {
+        return text.to_owned();
     }
-    text
+    let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
+    format!("{}...", &text[..end.unwrap_or_default()])
 }
 
 /// Parses a response in the version of the review that was sent.
@@ -250,11 +249,11 @@ impl AdmissionResponse {
         let reason = status.str_at(&["reason"]).unwrap_or_default();
         let message = match status.str_at(&["message"]).unwrap_or_default() {
             "" if reason.is_empty() => format!("{denied} without explanation"),
-            "" => format!("{denied}: {reason}"),
-            message => format!("{denied}: {message}"),
+            "" => format!("{denied}: {}", bounded(reason)),
+            message => format!("{denied}: {}", bounded(message)),
         };
-        let mut failure = Status::new(Reason::Unknown, bounded(message));
-        failure.given_reason = bounded(reason.to_owned()).into();
+        let mut failure = Status::new(Reason::Unknown, bounded(&message));
+        failure.given_reason = bounded(reason).into();
         let code = status.int_at(&["code"]).unwrap_or_default();
         failure.code = u16::try_from(code).ok().filter(|c| (400..1000).contains(c)).unwrap_or(400);
         failure.details = status.get("details").and_then(Value::as_object).map(details);
@@ -399,7 +398,7 @@ pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8])
     let plain = plain.unwrap_or_default();
     let is = |name: &str, want: &str| plain.str_at(&[name]) == Some(want);
     if is("kind", "Status") && is("apiVersion", "v1") && is("status", "Failure") {
-        return bounded(plain.str_at(&["message"]).unwrap_or_default().to_owned());
+        return bounded(plain.str_at(&["message"]).unwrap_or_default());
     }
     let is_text = content_type.is_none_or(|text| text.trim_start().starts_with("text/"));
     let text = if is_text { truncated_text(body) } else { "unknown".to_owned() };

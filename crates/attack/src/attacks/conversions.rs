@@ -24,12 +24,8 @@ const LONG_BYTES: usize = 7 << 20;
 const WAIT: Duration = Duration::from_secs(4);
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-pub const ATTACKS: [Entry; 1] = [(
-    "conversions",
-    "conversion webhooks that hang, never end, and send much",
-    Some("a request may wait for more than 4 s while others read 8 MiB each"),
-    conversions,
-)];
+pub const ATTACKS: [Entry; 1] =
+    [("conversions", "conversion webhooks that hang, never end, and send much", None, conversions)];
 
 /// What the webhook does with a review; the last part of its URL.
 const BEHAVIORS: [&str; 6] = ["hangs", "endless", "containers", "grows", "long-error", "deep"];

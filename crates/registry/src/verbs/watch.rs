@@ -2,7 +2,7 @@
 
 use crate::conversion::{Growth, list_failure};
 use crate::options::{WatchOptions, WatchStart};
-use crate::registry::Registry;
+use crate::registry::{FUTURE_WAIT, Registry};
 use crate::target::Target;
 use crate::verbs::list::Filter;
 use crate::verbs::pace::Pace;
@@ -13,6 +13,7 @@ use keelson_records::Entry;
 use keelson_store::Revision;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tokio::time::timeout;
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +188,18 @@ impl Registry {
             is_paused: false,
             converting,
         };
-        if let Err(WatchError::Conversion(why)) = Box::pin(session.prepare()).await {
-            return Err(WatchRefusal::Answer(list_failure(target.schema(), &why)));
+        // A kube-apiserver waits as long for its watch cache, which holds converted objects.
+        match timeout(FUTURE_WAIT, Box::pin(session.prepare())).await {
+            Ok(Err(WatchError::Conversion(why))) => {
+                Err(WatchRefusal::Answer(list_failure(target.schema(), &why)))
+            }
+            Ok(_) => Ok(session),
+            Err(_) if !sends_state => Ok(session),
+            Err(_) => {
+                let converted = objects.floor().0;
+                Err(WatchRefusal::Event(Status::too_large_resource_version(began_at.0, converted)))
+            }
         }
-        Ok(session)
     }
 }
 
@@ -271,7 +280,8 @@ impl WatchSession {
         }
         let mut ready_bytes: usize = ready.iter().map(|event| event.entry.size()).sum();
         while ready_bytes < READY_BYTES_MAX {
-            let Some(change) = changes.pop_front() else {
+            // Not lost if this is cancelled.
+            let Some(change) = changes.front().cloned() else {
                 if !ready.is_empty() {
                     break;
                 }
@@ -289,6 +299,7 @@ impl WatchSession {
                 None => None,
                 Some(entry) => Some(convert(entry).await.map_err(WatchError::Conversion)?),
             };
+            changes.pop_front();
             let converted = Some(Converted { entry, previous });
             if self.pace.is_due(self.filter.stretch()) {
                 tokio::task::yield_now().await;

@@ -64,8 +64,9 @@ struct Current {
 }
 
 impl RedbDisk {
-    /// Opens the file in a directory, or creates it. `lock` is held until the disk is dropped. A file of format 3
-    /// is upgraded; `before_replace` is called right before the new file replaces it.
+    /// Opens the file in a directory, or creates it. `lock` is held until the disk is dropped. A
+    /// file of format 3 is upgraded; `before_replace` is called right before the new file replaces
+    /// it.
     pub(super) fn open(
         files: DirFiles,
         lock: File,

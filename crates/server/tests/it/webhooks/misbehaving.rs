@@ -77,6 +77,26 @@ fn a_converted_number_that_no_float_can_hold_is_refused() {
     check_fails(&format!("field={}", hex("[{\"n\":1e400}]")), want);
 }
 
+/// kube-apiserver waits three seconds for its watch cache, whatever timeoutSeconds says.
+#[test]
+fn a_watch_waits_three_seconds_for_conversions() {
+    let (server, hook) = serving("hold");
+    let client = server.client();
+    beta(&client, "a");
+    let begun = std::time::Instant::now();
+    let watched = client.get(&format!("{}?watch=true&timeoutSeconds=1", path(GROUP, "v1")));
+    let taken = begun.elapsed().as_millis();
+    assert!((2900..6000).contains(&taken), "{taken} ms");
+    assert_eq!((watched.status, &watched.body["type"]), (200, &json!("ERROR")));
+    let error = &watched.body["object"];
+    let cause =
+        json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+    assert_eq!((&error["code"], &error["reason"]), (&json!(504), &json!("Timeout")), "{error}");
+    assert_eq!(error["details"], json!({"causes": [cause], "retryAfterSeconds": 1}));
+    hook.release();
+    server.stop();
+}
+
 /// A watch that waits for a conversion promises only what it has sent: objects that were written
 /// meanwhile follow.
 #[test]
