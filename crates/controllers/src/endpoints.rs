@@ -14,8 +14,8 @@ use keelson_meta::{Object, Str, Value, ip};
 use keelson_records::Entry;
 use keelson_registry::{InformerEvent, Registry};
 use keelson_resources::Kind;
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The label of headless services and of their Endpoints and EndpointSlices.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
@@ -27,14 +27,21 @@ pub(crate) type ServiceKey = (Str, Str);
 #[derive(Default)]
 struct Selectors(HashMap<Str, HashMap<Str, Vec<(Str, Str)>>>);
 
-/// The services that a loop knows.
+/// The services that a loop knows, and what of their pods their endpoints are made of.
 #[derive(Default)]
-struct Services(Mutex<Selectors>);
+struct Services {
+    selectors: Mutex<Selectors>,
+    pods: Mutex<Pods>,
+}
+
+/// The pods of services, by their keys, at their revisions: of thousands, only those that have
+/// changed are decoded.
+type Pods = HashMap<Str, (u64, Arc<Object>)>;
 
 impl Services {
     /// Processes a change of a service or a pod and queues the affected services.
     fn observe(&self, event: &InformerEvent, queue: &mut Queue<ServiceKey>) {
-        let mut selectors = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut selectors = self.selectors.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             InformerEvent::Listed(kind, all) if kind.gvr.resource == "services" => {
                 selectors.0.clear();
@@ -52,6 +59,7 @@ impl Services {
                 queue.add(key_of(entry));
             }
             InformerEvent::Listed(kind, _) if kind.gvr.resource == "pods" => {
+                self.pods().clear();
                 for (namespace, services) in &selectors.0 {
                     services.keys().for_each(|name| queue.add((namespace.clone(), name.clone())));
                 }
@@ -67,10 +75,69 @@ impl Services {
                 selecting.into_iter().for_each(|key| queue.add(key));
             }
             InformerEvent::Deleted { kind, entry } if kind.gvr.resource == "pods" => {
+                self.pods().remove(entry.key());
                 selectors.selecting(entry).into_iter().for_each(|key| queue.add(key));
             }
             _ => {}
         }
+    }
+
+    fn pods(&self) -> MutexGuard<'_, Pods> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does work on the pods of a service, which may take long: other tasks of the thread run
+    /// meanwhile.
+    fn with_pods_of<T>(
+        &self,
+        registry: &Registry,
+        service: &Object,
+        work: impl FnOnce(&[Arc<Object>]) -> T,
+    ) -> T {
+        let kind = registry.kind("", "pods");
+        let count = kind.map_or(0, |kind| registry.cached_all(&kind).len());
+        off_worker::compute(count * POD_BYTES, || work(&self.pods_of(registry, service)))
+    }
+
+    /// Returns the pods that a service selects, in the order of their names, without other fields
+    /// than those of [`trimmed`].
+    fn pods_of(&self, registry: &Registry, service: &Object) -> Vec<Arc<Object>> {
+        let selector: Vec<(Str, Str)> = service
+            .at(&["spec", "selector"])
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(|selector| selector.iter())
+            .map(|(key, value)| (key.clone(), Str::new(value.as_str().unwrap_or_default())))
+            .collect();
+        let Some(kind) = registry.kind("", "pods") else { return vec![] };
+        if selector.is_empty() {
+            return vec![];
+        }
+        let prefix = format!("{}/", service.namespace());
+        let all = registry.cached_all(&kind);
+        let selected = all
+            .range(&prefix, "")
+            .filter(|pod| selector.iter().all(|(key, value)| pod.label(key) == Some(value)));
+        let pods = selected.filter_map(|entry| self.pod(&kind, entry)).collect();
+        let mut known = self.pods();
+        if known.len() > all.len() {
+            // Some were deleted while they were decoded.
+            let cached: HashSet<&str> = all.range("", "").map(Entry::key).collect();
+            known.retain(|key, _| cached.contains(key.as_str()));
+        }
+        pods
+    }
+
+    fn pod(&self, kind: &Kind, entry: &Entry) -> Option<Arc<Object>> {
+        let revision = entry.modified().0;
+        if let Some((known, pod)) = self.pods().get(entry.key())
+            && *known == revision
+        {
+            return Some(pod.clone());
+        }
+        let pod = Arc::new(trimmed(kind.decode(entry).ok()?));
+        self.pods().insert(entry.key().into(), (revision, pod.clone()));
+        Some(pod)
     }
 }
 
@@ -118,18 +185,6 @@ const POD_STATUS: [&str; 4] = ["phase", "podIP", "podIPs", "conditions"];
 /// About the bytes of a stored pod.
 const POD_BYTES: usize = 2048;
 
-/// Does work on the pods of a service, which may take long: other tasks of the thread run
-/// meanwhile.
-fn with_pods_of<T>(
-    registry: &Registry,
-    service: &Object,
-    work: impl FnOnce(Vec<Object>) -> T,
-) -> T {
-    let kind = registry.kind("", "pods");
-    let count = kind.map_or(0, |kind| registry.cached_all(&kind).len());
-    off_worker::compute(count * POD_BYTES, || work(pods_of(registry, service)))
-}
-
 /// Leaves out what no endpoint is made of: a service may select thousands of pods.
 fn trimmed(mut pod: Object) -> Object {
     pod.metadata_mut().retain(|name, _| POD_METADATA.contains(&name.as_str()));
@@ -143,28 +198,6 @@ fn trimmed(mut pod: Object) -> Object {
     }
     pod.object_mut("status").retain(|name, _| POD_STATUS.contains(&name.as_str()));
     pod
-}
-
-/// Returns the pods that a service selects, in the order of their names, without other fields than
-/// those of [`trimmed`].
-fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
-    let selector: Vec<(Str, Str)> = service
-        .at(&["spec", "selector"])
-        .and_then(Value::as_object)
-        .into_iter()
-        .flat_map(|selector| selector.iter())
-        .map(|(key, value)| (key.clone(), Str::new(value.as_str().unwrap_or_default())))
-        .collect();
-    let Some(kind) = registry.kind("", "pods") else { return vec![] };
-    if selector.is_empty() {
-        return vec![];
-    }
-    let prefix = format!("{}/", service.namespace());
-    let all = registry.cached_all(&kind);
-    let selected = all
-        .range(&prefix, "")
-        .filter(|pod| selector.iter().all(|(key, value)| pod.label(key) == Some(value)));
-    selected.filter_map(|pod| kind.decode(pod).ok()).map(trimmed).collect()
 }
 
 /// Whether a pod has an address and has not ended.

@@ -190,6 +190,8 @@ impl EtcdProcess {
             .args(["--initial-cluster", &self.cluster])
             // Elects a leader fast, but not whenever the machine is busy.
             .args(["--heartbeat-interval", "50", "--election-timeout", "1000"])
+            // Else the logs of half an hour of writes fill the disk of a test.
+            .args(["--max-wals", "2", "--max-snapshots", "2"])
             .args(["--max-txn-ops", &keelson_store::TXN_OPS_MAX.to_string()])
             .stdout(Stdio::null())
             .stderr(self.log.reopen().unwrap());

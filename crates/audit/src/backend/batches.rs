@@ -158,12 +158,17 @@ async fn run(batcher: Batcher, target: Arc<Target>) {
         }
         let target = target.clone();
         let buffer = batcher.buffer.clone();
-        running.spawn(async move {
+        let store = async move {
             let events = batch.len();
             let bytes = batch.iter().map(|entry| entry.text.len()).sum();
             target.write(batch).await;
             buffer.end(events, bytes);
-        });
+        };
+        // A task of its own is only for those that are stored at once: it is copied four times.
+        match at_once_max {
+            1 => store.await,
+            _ => drop(running.spawn(store)),
+        }
         if let Some(pace) = pace {
             batcher.unless_stopped(sleep(pace.pause)).await;
         }

@@ -3,7 +3,7 @@
 use super::trigger::{TRIGGER_TIME_ANNOTATION, Triggers};
 use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
-    key_of, pod_reference, publishes_not_ready, target_port, with_pods_of,
+    key_of, pod_reference, publishes_not_ready, target_port,
 };
 use keelson_loops::client::{Client, ignore_terminating};
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -84,9 +84,9 @@ impl ControlLoop for EndpointsLoop {
         {
             return Ok(None);
         }
-        let (trigger, desired) = with_pods_of(registry, &service, |pods| {
-            let trigger = self.triggers.next(&key, &service, &pods);
-            let (subsets, is_over_capacity) = subsets(&service, &pods);
+        let (trigger, desired) = self.services.with_pods_of(registry, &service, |pods| {
+            let trigger = self.triggers.next(&key, &service, pods);
+            let (subsets, is_over_capacity) = subsets(&service, pods);
             (trigger, desired(&service, subsets, is_over_capacity))
         });
         match known {
@@ -160,7 +160,7 @@ type Addresses = [Vec<Value>; 2];
 
 /// Returns the subsets of a service, and whether addresses were left out. Ports with the same
 /// addresses share a subset.
-fn subsets(service: &Object, pods: &[Object]) -> (Vec<Value>, bool) {
+fn subsets(service: &Object, pods: &[Arc<Object>]) -> (Vec<Value>, bool) {
     let publishes_not_ready = publishes_not_ready(service);
     let family = service.array_at(&["spec", "ipFamilies"]).first().and_then(Value::as_str);
     let ports = service.array_at(&["spec", "ports"]);

@@ -4,7 +4,7 @@ use super::reconcile::{Group, Owner, SERVICE_NAME_LABEL, reconcile};
 use super::trigger::Triggers;
 use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
-    pod_reference, publishes_not_ready, target_port, with_pods_of,
+    pod_reference, publishes_not_ready, target_port,
 };
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -72,10 +72,11 @@ impl ControlLoop for Slices {
         {
             return Ok(None);
         }
-        let (trigger, (groups, lacks_node)) = with_pods_of(registry, &service, |pods| {
-            let trigger = self.triggers.next(&key, &service, &pods);
-            (trigger, self.groups(&service, &pods))
-        });
+        let (trigger, (groups, lacks_node)) =
+            self.services.with_pods_of(registry, &service, |pods| {
+                let trigger = self.triggers.next(&key, &service, pods);
+                (trigger, self.groups(&service, pods))
+            });
         let owner = Owner {
             managed_by: MANAGED_BY,
             object: &service,
@@ -106,7 +107,7 @@ fn labels(service: &Object) -> Map {
 impl Slices {
     /// Returns the endpoints of a service by family and ports, and whether a pod was left out
     /// because its node does not exist.
-    fn groups(&self, service: &Object, pods: &[Object]) -> (Vec<Group>, bool) {
+    fn groups(&self, service: &Object, pods: &[Arc<Object>]) -> (Vec<Group>, bool) {
         let families: Vec<&str> =
             service.array_at(&["spec", "ipFamilies"]).iter().filter_map(Value::as_str).collect();
         let publishes_not_ready = publishes_not_ready(service);

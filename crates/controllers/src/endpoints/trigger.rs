@@ -6,7 +6,7 @@ use super::ServiceKey;
 use keelson_loops::pods::ready_condition;
 use keelson_meta::{Object, Str};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
@@ -25,7 +25,7 @@ pub(super) struct Triggers(Mutex<HashMap<ServiceKey, TriggerTimes>>);
 impl Triggers {
     /// Returns the earliest time of the changes since the last call; `None` if there are none.
     /// Times of one format are compared as text.
-    pub fn next(&self, key: &ServiceKey, service: &Object, pods: &[Object]) -> Option<Str> {
+    pub fn next(&self, key: &ServiceKey, service: &Object, pods: &[Arc<Object>]) -> Option<Str> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(key.clone()).or_default();
         let mut new: Vec<Str> = vec![];

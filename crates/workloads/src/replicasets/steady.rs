@@ -4,21 +4,36 @@
 
 use super::decide::{Counts, Plan, min_ready_seconds, plan, template_labels};
 use crate::dependents::Dependents;
-use crate::stored::{self, Name, name_of};
+use crate::stored;
 use keelson_loops::metadata::Metadata;
 use keelson_loops::pods::is_ready;
 use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, Object};
+use keelson_meta::{Failure, Object, Str};
 use keelson_records::Entry;
 use keelson_registry::{InformerEvent, Registry};
 use keelson_resources::Kind;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which pods are ready, by version.
+/// What is known of pods, by their keys.
 #[derive(Debug, Default)]
-pub(super) struct Steady {
-    ready: Mutex<HashMap<Name, (u64, bool)>>,
+pub(super) struct Steady(Mutex<HashMap<Str, Known>>);
+
+/// What is known of a pod at a revision.
+#[derive(Clone, Debug)]
+struct Known {
+    revision: u64,
+    /// The uid of its controller.
+    controller: Option<Str>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ended,
+    Deleting,
+    Ready,
+    Unready,
 }
 
 /// The numbers of pods when nothing is to be done about them.
@@ -29,12 +44,15 @@ pub(super) struct Counted {
 }
 
 impl Steady {
+    fn known(&self) -> MutexGuard<'_, HashMap<Str, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Forgets pods that are gone.
     pub fn observe(&self, event: &InformerEvent) {
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            InformerEvent::Deleted { entry, .. } => drop(ready.remove(&name_of(entry))),
-            InformerEvent::Listed(..) => ready.clear(),
+            InformerEvent::Deleted { entry, .. } => drop(self.known().remove(entry.key())),
+            InformerEvent::Listed(..) => self.known().clear(),
             InformerEvent::Put { .. } | InformerEvent::Withdrawn(_) => {}
         }
     }
@@ -58,22 +76,21 @@ impl Steady {
         let mut counts = Counts::default();
         let mut terminating = 0;
         for entry in dependents.owned_entries(registry, kind, owner) {
-            let metadata = Metadata::of(&entry);
-            if metadata.controller().is_none_or(|controller| controller.uid != owner.uid()) {
+            let pod = self.pod(kind, &entry)?;
+            if pod.controller.as_deref() != Some(owner.uid()) {
                 return Ok(None);
-            }
-            if matches!(entry.field("status.phase"), Some("Succeeded" | "Failed")) {
-                continue;
             }
             let is_match = selector.matches(|key| entry.label(key));
-            if metadata.is_deleting {
-                terminating += usize::from(is_match);
-                continue;
+            match pod.state {
+                State::Ended => continue,
+                State::Deleting => {
+                    terminating += usize::from(is_match);
+                    continue;
+                }
+                State::Ready | State::Unready if !is_match => return Ok(None),
+                State::Ready | State::Unready => {}
             }
-            if !is_match {
-                return Ok(None);
-            }
-            let ready = usize::from(self.is_ready(kind, &entry)?);
+            let ready = usize::from(pod.state == State::Ready);
             let has_label = |(name, value): &(&str, &str)| entry.label(name) == Some(*value);
             counts.active += 1;
             counts.fully_labelled += usize::from(template.iter().all(has_label));
@@ -84,16 +101,22 @@ impl Steady {
         Ok(is_done.then_some(Counted { counts, terminating: stored::count(terminating) }))
     }
 
-    fn is_ready(&self, kind: &Kind, entry: &Entry) -> Result<bool, Failure> {
-        let version = entry.modified().0;
-        let name = name_of(entry);
-        let known = self.ready.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied();
-        if let Some((_, is_ready)) = known.filter(|(known, _)| *known == version) {
-            return Ok(is_ready);
+    fn pod(&self, kind: &Kind, entry: &Entry) -> Result<Known, Failure> {
+        let revision = entry.modified().0;
+        let known = self.known().get(entry.key()).cloned();
+        if let Some(known) = known.filter(|known| known.revision == revision) {
+            return Ok(known);
         }
-        let is_ready = is_ready(&kind.decode(entry)?);
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        ready.insert(name, (version, is_ready));
-        Ok(is_ready)
+        let metadata = Metadata::of(entry);
+        let state = match entry.field("status.phase") {
+            Some("Succeeded" | "Failed") => State::Ended,
+            _ if metadata.is_deleting => State::Deleting,
+            _ if is_ready(&kind.decode(entry)?) => State::Ready,
+            _ => State::Unready,
+        };
+        let controller = metadata.controller().map(|controller| controller.uid);
+        let known = Known { revision, controller, state };
+        self.known().insert(entry.key().into(), known.clone());
+        Ok(known)
     }
 }

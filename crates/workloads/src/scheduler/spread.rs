@@ -23,12 +23,10 @@ impl Constraint {
 
     /// Returns the number of pods of a node that match.
     fn count(&self, node: &Node, namespace: &str) -> i64 {
-        let matching = node.pods.iter().filter(|pod| {
-            pod.key.0 == namespace
-                && !pod.is_terminating
-                && self.selector.matches(|key| pod.label(key))
+        let matching = node.alike.iter().filter(|pods| {
+            pods.namespace == namespace && self.selector.matches(|key| pods.label(key))
         });
-        i64::try_from(matching.count()).unwrap_or(i64::MAX)
+        matching.map(|pods| pods.count).sum()
     }
 
     /// Returns the nodes with pods that match, and the number of these.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Several of etcd's logs of 64 MB, and its data.
-const SIZE: &str = "size=768m";
+const SIZE: &str = "size=1g";
 const BALLOON: &str = "balloon";
 
 /// A mounted file system. Dropping it unmounts it.
