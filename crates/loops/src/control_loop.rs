@@ -29,6 +29,11 @@ pub trait ControlLoop: Send + Sync + 'static {
     /// them would cost more than the writes.
     const OBSERVE_INTERVAL: Duration = OBSERVE_INTERVAL;
 
+    /// Whether a key goes before all others that are due.
+    fn is_urgent(_key: &Self::Key) -> bool {
+        false
+    }
+
     /// Processes changes and adds keys to the queue. Returns true if the changes of other kinds up
     /// to now must be observed before any key is synced.
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Self::Key>) -> bool;
@@ -46,7 +51,7 @@ pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
     let control_loop = Arc::new(control_loop);
     let mut informer = registry.informer(L::SCOPE);
     let counted = registry.metrics.queues.queue(L::NAME);
-    let mut queue = Queue::counted(counted.clone());
+    let mut queue = Queue::counted(counted.clone()).urgent(L::is_urgent);
     let mut tasks: JoinSet<SyncResult<L::Key>> = JoinSet::new();
     let mut next_observe = Instant::now();
     loop {

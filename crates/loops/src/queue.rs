@@ -23,10 +23,13 @@ const DOUBLINGS_MAX: u32 = 16;
 #[derive(Debug)]
 pub struct Queue<K> {
     ready: VecDeque<K>,
+    /// Keys that are due and go before those in `ready`.
+    urgent: VecDeque<K>,
+    is_urgent: fn(&K) -> bool,
     /// When the keys in `ready` were first seen there, as far as [`Queue::next`] was called since.
     ready_since: VecDeque<Instant>,
     metrics: Option<Arc<Series<QueueMetrics>>>,
-    /// The keys in `ready`.
+    /// The keys in `ready` and `urgent`.
     ready_keys: HashSet<K>,
     /// Keys that are being synced. True: the key was added again meanwhile.
     running: HashMap<K, bool>,
@@ -44,6 +47,8 @@ where
     fn default() -> Self {
         Queue {
             ready: VecDeque::new(),
+            urgent: VecDeque::new(),
+            is_urgent: |_| false,
             ready_since: VecDeque::new(),
             metrics: None,
             ready_keys: HashSet::new(),
@@ -61,6 +66,16 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         Queue { metrics, ..Queue::default() }
     }
 
+    /// Makes some keys go before all others that are due.
+    #[must_use]
+    pub fn urgent(self, is_urgent: fn(&K) -> bool) -> Queue<K> {
+        Queue { is_urgent, ..self }
+    }
+
+    fn depth(&self) -> i64 {
+        (self.ready.len() + self.urgent.len()) as i64
+    }
+
     fn metrics(&self) -> Option<&QueueMetrics> {
         self.metrics.as_ref().map(|series| &series.metrics)
     }
@@ -71,10 +86,13 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
             *again = true;
         } else if self.ready_keys.insert(key.clone()) {
             self.due.remove(&key);
-            self.ready.push_back(key);
+            match (self.is_urgent)(&key) {
+                true => self.urgent.push_back(key),
+                false => self.ready.push_back(key),
+            }
             if let Some(metrics) = self.metrics() {
                 metrics.adds.increment();
-                metrics.depth.set(self.ready.len() as i64);
+                metrics.depth.set(self.depth());
             }
         }
     }
@@ -106,11 +124,13 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
             }
         }
         self.ready_since.resize(self.ready.len(), now);
-        let key = self.ready.pop_front()?;
-        let since = self.ready_since.pop_front();
+        let (key, since) = match self.urgent.pop_front() {
+            Some(key) => (key, None),
+            None => (self.ready.pop_front()?, self.ready_since.pop_front()),
+        };
         if let Some(metrics) = self.metrics() {
             metrics.waited(now.saturating_duration_since(since.unwrap_or(now)));
-            metrics.depth.set(self.ready.len() as i64);
+            metrics.depth.set(self.depth());
         }
         self.ready_keys.remove(&key);
         self.running.insert(key.clone(), false);
@@ -155,7 +175,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// Whether no key is due, delayed or being synced.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.running.is_empty() && self.due.is_empty()
+        self.ready_keys.is_empty() && self.running.is_empty() && self.due.is_empty()
     }
 }
 
@@ -165,6 +185,20 @@ mod tests {
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn urgent_keys_go_first() {
+        let start = Instant::now();
+        let mut queue = Queue::default().urgent(|key| *key >= 100);
+        queue.extend([1, 2]);
+        queue.add_at(100, start + seconds(1));
+        queue.add(101);
+        let late = start + seconds(1);
+        let taken: Vec<_> = std::iter::from_fn(|| queue.next(late)).collect();
+        assert_eq!(taken, [101, 100, 1, 2]);
+        taken.into_iter().for_each(|key| queue.done(key, None));
+        assert!(queue.is_empty());
     }
 
     #[test]

@@ -130,6 +130,11 @@ impl ControlLoop for Nodes {
     const WORKERS_MAX: usize = 64;
     const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
+    /// However many pods there are, a node must not look dead.
+    fn is_urgent(key: &Key) -> bool {
+        matches!(key, Key::Lease(_))
+    }
+
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         let mut state = self.state();
         for event in &events {
