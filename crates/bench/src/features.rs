@@ -7,6 +7,7 @@ use crate::client::{ApiRequest, Client};
 use crate::drive::{BODY_PREFIX_BYTES_MAX, FILL_TIME_MAX, Load, drive, fill};
 use crate::histogram::Histogram;
 use crate::start::quantile;
+use crate::target::Target;
 use crate::{Bench, Run};
 use anyhow::{Result, ensure};
 use keelson_testkit::kms::{FakeKms, KmsBehaviour};
@@ -257,7 +258,8 @@ pub struct Flooded {
 }
 
 /// Measures gets of one service account, a hundred a second, first alone and then while another one
-/// lists all it can on many connections.
+/// lists all it can on many connections. The gets have a thread of their own: they are those of
+/// another process, and must not wait until this one has read a list.
 pub async fn flood(bench: &Bench) -> Result<Flooded> {
     let victim = bench.with(accounts::account(bench).await?);
     let flooder = bench.with(accounts::account_of(bench, "flooder").await?);
@@ -266,31 +268,44 @@ pub async fn flood(bench: &Bench) -> Result<Flooded> {
     let make = move |number| ApiRequest::post(&path, body.fill(&format!("listed-{number}"), 0));
     fill(bench, bench.run.scaled(FLOODED), FLOODERS, FILL_TIME_MAX, make).await?;
     let mut load = Load::default();
-    let alone = paced_gets(&victim, &mut load).await?;
+    let (alone, own) = paced_gets(&victim, Duration::ZERO).await?;
+    load.merge(&own);
     let list = bench.config_maps();
     let flooding = drive(&flooder, FLOODERS, bench.duration() * 2, move |_, _, _| {
         Some(ApiRequest::get(&list))
     });
-    let during = async {
-        // The flood has begun.
-        tokio::time::sleep(bench.duration() / 4).await;
-        let mut own = Load::default();
-        let during = paced_gets(&victim, &mut own).await;
-        (during, own)
-    };
-    let (flooded, (during, own)) = tokio::join!(flooding, during);
+    // By then the flood has begun.
+    let during = paced_gets(&victim, bench.duration() / 4);
+    let (flooded, during) = tokio::join!(flooding, during);
     // Lists that are refused with 429 are what the flood deserves.
     flooded?;
+    let (during, own) = during?;
     load.merge(&own);
-    Ok(Flooded { alone, during: during?, load })
+    Ok(Flooded { alone, during, load })
 }
 
-/// Gets a Pod at a steady pace on one connection.
-async fn paced_gets(bench: &Bench, load: &mut Load) -> Result<Histogram> {
-    let mut client = Client::connect(&bench.target).await?;
+/// Gets a Pod at a steady pace on one connection, from a thread of its own.
+async fn paced_gets(bench: &Bench, delay: Duration) -> Result<(Histogram, Load)> {
     let path = format!("{}/{}", bench.pods(), accounts::POD);
-    let mut latency = Histogram::default();
-    let end = Instant::now() + bench.duration();
+    let (target, duration) = (bench.target.clone(), bench.duration());
+    let gets = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            tokio::time::sleep(delay).await;
+            get_at_pace(&target, path, duration).await
+        })
+    });
+    gets.await?
+}
+
+async fn get_at_pace(
+    target: &Arc<Target>,
+    path: String,
+    duration: Duration,
+) -> Result<(Histogram, Load)> {
+    let mut client = Client::connect(target).await?;
+    let (mut latency, mut load) = (Histogram::default(), Load::default());
+    let end = Instant::now() + duration;
     let mut body = vec![];
     while Instant::now() < end {
         let begun = Instant::now();
@@ -301,5 +316,5 @@ async fn paced_gets(bench: &Bench, load: &mut Load) -> Result<Histogram> {
         load.add(&request, took, &answer, &body);
         tokio::time::sleep(PACE.saturating_sub(begun.elapsed())).await;
     }
-    Ok(latency)
+    Ok((latency, load))
 }

@@ -16,6 +16,7 @@ use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};
 use aes_gcm::{AesGcm as Gcm, KeyInit};
+use bytes::{Buf, Bytes, BytesMut};
 use cbc::cipher::block_padding::Pkcs7;
 use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit, KeyIvInit, StreamCipher};
 use poly1305::Poly1305;
@@ -105,21 +106,22 @@ impl AesGcm {
         Ok(())
     }
 
-    pub fn open(&self, stored: &[u8], data: &[u8]) -> Result<Vec<u8>, CipherError> {
-        let (nonce, sealed) =
-            stored.split_first_chunk::<GCM_NONCE_BYTES>().ok_or(CipherError::Short)?;
+    /// Decrypts where the value is.
+    pub fn open(&self, mut stored: BytesMut, data: &[u8]) -> Result<Bytes, CipherError> {
+        let nonce: [u8; GCM_NONCE_BYTES] = *stored.first_chunk().ok_or(CipherError::Short)?;
+        stored.advance(GCM_NONCE_BYTES);
         let failed = CipherError::Authentication;
         match self {
             AesGcm::Ring(key) => {
-                let mut plain = sealed.to_vec();
-                let nonce = Nonce::assume_unique_for_key(*nonce);
-                let opened = key.open_in_place(nonce, Aad::from(data), &mut plain);
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                let opened = key.open_in_place(nonce, Aad::from(data), &mut stored);
                 let size = opened.map_err(|_| failed)?.len();
-                plain.truncate(size);
-                Ok(plain)
+                stored.truncate(size);
+                Ok(stored.freeze())
             }
             AesGcm::Bits192(cipher) => cipher
-                .decrypt(&(*nonce).into(), Payload { msg: sealed, aad: data })
+                .decrypt(&nonce.into(), Payload { msg: &stored, aad: data })
+                .map(Bytes::from)
                 .map_err(|_| failed),
         }
     }
@@ -159,14 +161,14 @@ impl AesCbc {
         Ok(())
     }
 
-    pub fn open(&self, stored: &[u8]) -> Result<Vec<u8>, CipherError> {
-        let (vector, sealed) =
-            stored.split_first_chunk::<BLOCK_BYTES>().ok_or(CipherError::Short)?;
-        if !sealed.len().is_multiple_of(BLOCK_BYTES) {
+    /// Decrypts where the value is.
+    pub fn open(&self, mut plain: BytesMut) -> Result<Bytes, CipherError> {
+        let vector: [u8; BLOCK_BYTES] = *plain.first_chunk().ok_or(CipherError::Short)?;
+        plain.advance(BLOCK_BYTES);
+        if !plain.len().is_multiple_of(BLOCK_BYTES) {
             return Err(CipherError::BlockSize);
         }
-        let iv = &(*vector).into();
-        let mut plain = sealed.to_vec();
+        let iv = &vector.into();
         let (blocks, _) = Array::slice_as_chunks_mut(&mut plain);
         match self {
             AesCbc::Bits128(aes) => {
@@ -190,7 +192,7 @@ impl AesCbc {
             return Err(CipherError::Padding);
         }
         plain.truncate(size);
-        Ok(plain)
+        Ok(plain.freeze())
     }
 }
 
@@ -221,18 +223,19 @@ impl Secretbox {
         Ok(())
     }
 
-    pub fn open(&self, stored: &[u8]) -> Result<Vec<u8>, CipherError> {
+    /// Decrypts where the value is.
+    pub fn open(&self, mut plain: BytesMut) -> Result<Bytes, CipherError> {
         let short = CipherError::Short;
-        let (nonce, rest) = stored.split_first_chunk::<BOX_NONCE_BYTES>().ok_or(short)?;
+        let (nonce, rest) = plain.split_first_chunk::<BOX_NONCE_BYTES>().ok_or(short)?;
         let (tag, sealed) = rest.split_first_chunk::<BOX_TAG_BYTES>().ok_or(short)?;
         let mut stream = self.stream(nonce);
         let expected = stream.tag_of.clone().compute_unpadded(sealed);
         if !bool::from(expected.ct_eq(tag)) {
             return Err(CipherError::Box);
         }
-        let mut plain = sealed.to_vec();
+        plain.advance(BOX_NONCE_BYTES + BOX_TAG_BYTES);
         stream.apply(&mut plain);
-        Ok(plain)
+        Ok(plain.freeze())
     }
 
     /// Returns the key stream of the message, and the authenticator, whose key is what precedes it.
@@ -328,13 +331,14 @@ mod tests {
                 cipher.seal(plain, b"path", &mut sealed).expect("sealed");
                 let sealed = sealed.strip_prefix(b"before").expect("it is appended");
                 assert_eq!(sealed.len(), plain.len() + GCM_MORE_BYTES, "{size}");
-                assert_eq!(cipher.open(sealed, b"path").as_deref(), Ok(plain), "{size}");
-                let other = cipher.open(sealed, b"other");
+                assert_eq!(cipher.open(sealed.into(), b"path").as_deref(), Ok(plain), "{size}");
+                let other = cipher.open(sealed.into(), b"other");
                 assert_eq!(other, Err(CipherError::Authentication), "{size}");
             }
-            let short = cipher.open(&[0; GCM_NONCE_BYTES + 3], b"path");
+            let short = cipher.open([0; GCM_NONCE_BYTES + 3].as_slice().into(), b"path");
             assert_eq!(short, Err(CipherError::Authentication));
-            assert_eq!(cipher.open(&[0; 3], b"path"), Err(CipherError::Short));
+            let shorter = cipher.open([0; 3].as_slice().into(), b"path");
+            assert_eq!(shorter, Err(CipherError::Short));
         }
         for size in [0, 15, 31, 33] {
             let refused = AesGcm::new(&vec![7; size]).err();

@@ -169,8 +169,9 @@ impl Encryption {
         }
     }
 
-    /// Decrypts a stored value of a resource. A value that is not encrypted is not copied.
-    pub fn open(&self, of: (&str, &str), path: &[u8], stored: &Bytes) -> Result<Opened, String> {
+    /// Decrypts a stored value of a resource, where it is if nobody else holds it. A value that is
+    /// not encrypted is not copied.
+    pub fn open(&self, of: (&str, &str), path: &[u8], stored: Bytes) -> Result<Opened, String> {
         let (group, resource) = of;
         match self.current.load().providers(group, resource) {
             Some(providers) => {
@@ -185,13 +186,13 @@ impl Encryption {
         &self,
         of: (&str, &str),
         path: &[u8],
-        stored: &Bytes,
+        stored: Bytes,
     ) -> Result<Bytes, String> {
         let (group, resource) = of;
         let providers = self.current.load().providers(group, resource).cloned();
         let opened = match providers {
             Some(providers) => {
-                let fetched = providers.fetch_keys(stored).await;
+                let fetched = providers.fetch_keys(&stored).await;
                 providers.open(stored, path, &fetched, &self.opening(group, resource))
             }
             None => open_plain(stored),
@@ -239,9 +240,9 @@ pub fn is_encrypted(stored: &[u8]) -> bool {
     stored.starts_with(ENCRYPTED)
 }
 
-fn open_plain(stored: &Bytes) -> Result<Opened, String> {
-    if is_encrypted(stored) {
+fn open_plain(stored: Bytes) -> Result<Opened, String> {
+    if is_encrypted(&stored) {
         return Err(NOT_PLAIN.to_owned());
     }
-    Ok(Opened::Plain { value: stored.clone(), is_stale: false })
+    Ok(Opened::Plain { value: stored, is_stale: false })
 }

@@ -31,7 +31,7 @@ pub(crate) enum Plugin {
 /// A value that was read, or what keeps it from being read now.
 pub(crate) enum KmsOpened {
     Plain {
-        value: Vec<u8>,
+        value: Bytes,
         is_stale: bool,
     },
     /// The plug-in has to decrypt its key.

@@ -2,9 +2,11 @@
 //! take, and reloads of the configuration; by kube-apiserver's names.
 
 use crate::hash::hash;
-use keelson_metrics::{Bounds, Counter, Description, Exposition, Gauge, Histogram, SeriesMap};
+use keelson_metrics::{
+    Bounds, Counter, Description, Exposition, Gauge, Histogram, Series, SeriesMap,
+};
 use std::borrow::Cow;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Most series of one metric: resources, prefixes and keys come from configurations and plug-ins.
@@ -242,9 +244,61 @@ pub(crate) struct Counted<'a> {
     pub direction: Direction,
 }
 
+/// The series of a provider or key in which its first transformation in each direction was counted,
+/// so that they need not be looked up for each value.
+#[derive(Debug, Default)]
+pub(crate) struct KnownSeries([OnceLock<OfResource>; 2]);
+
+/// The series of transformations that succeed.
+#[derive(Debug)]
+struct OfResource {
+    group: Box<str>,
+    resource: Box<str>,
+    operations: Arc<Series<Counter>>,
+    latencies: Arc<Series<Latency>>,
+}
+
 impl Counted<'_> {
-    /// Counts one that began then, with a provider or key of this prefix.
-    pub fn count<T>(&self, prefix: &[u8], began: Instant, result: &Result<T, String>) {
+    /// Counts one that took so long, with the provider or key that has these series and this
+    /// prefix.
+    pub fn count_known<T>(
+        &self,
+        series: &KnownSeries,
+        prefix: &[u8],
+        took: Duration,
+        result: &Result<T, String>,
+    ) {
+        let known = &series.0[self.direction as usize];
+        match known.get() {
+            Some(known)
+                if result.is_ok()
+                    && *known.resource == *self.resource
+                    && *known.group == *self.group =>
+            {
+                known.operations.metrics.increment();
+                known.latencies.metrics.0.observe_duration(took);
+            }
+            _ => {
+                if let Some(found) = self.count_and_find(prefix, took, result) {
+                    // Another thread may have been first.
+                    let _ = known.set(found);
+                }
+            }
+        }
+    }
+
+    /// Counts one that took so long, with a provider or key of this prefix.
+    pub fn count<T>(&self, prefix: &[u8], took: Duration, result: &Result<T, String>) {
+        self.count_and_find(prefix, took, result);
+    }
+
+    /// Counts one, and returns its series if it succeeded.
+    fn count_and_find<T>(
+        &self,
+        prefix: &[u8],
+        took: Duration,
+        result: &Result<T, String>,
+    ) -> Option<OfResource> {
         let prefix = std::str::from_utf8(prefix).unwrap_or_default();
         let resource = match self.group {
             "" => Cow::Borrowed(self.resource),
@@ -253,15 +307,13 @@ impl Counted<'_> {
         let status = result.as_ref().map_or_else(|error| status_of(error), |_| "OK");
         let direction = self.direction.label();
         let labels = [&*resource, status, direction, prefix];
-        if let Some(series) = self.metrics.operations.get(&labels) {
-            series.metrics.increment();
-        }
-        if result.is_ok()
-            && let Some(series) = self.metrics.latencies.get(&[direction, prefix])
-        {
-            let elapsed: Duration = began.elapsed();
-            series.metrics.0.observe_duration(elapsed);
-        }
+        let operations = self.metrics.operations.get(&labels)?;
+        operations.metrics.increment();
+        result.as_ref().ok()?;
+        let latencies = self.metrics.latencies.get(&[direction, prefix])?;
+        latencies.metrics.0.observe_duration(took);
+        let (group, resource) = (self.group.into(), self.resource.into());
+        Some(OfResource { group, resource, operations, latencies })
     }
 }
 

@@ -4,11 +4,11 @@
 use crate::ciphers::{AesCbc, AesGcm, CipherError, Secretbox};
 use crate::config::{KeyConfig, KmsConfig, ProviderConfig};
 use crate::kms::{self, KmsOpened, Plugin, aggregate};
-use crate::metrics::Counted;
-use bytes::Bytes;
+use crate::metrics::{Counted, KnownSeries};
+use bytes::{Buf, Bytes, BytesMut};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What all encrypted values begin with.
 pub(crate) const ENCRYPTED: &[u8] = b"k8s:enc:";
@@ -37,12 +37,14 @@ struct Keys {
     prefix: &'static [u8],
     keys: Vec<Key>,
     no_key: &'static str,
+    series: KnownSeries,
 }
 
 struct Key {
     /// The name with a colon behind it.
     prefix: String,
     cipher: Cipher,
+    series: KnownSeries,
 }
 
 enum Cipher {
@@ -69,6 +71,8 @@ pub enum Opened {
     },
     /// A plug-in has to be asked for its key: see `Encryption::open_waiting`.
     Waits {
+        /// The value as it is stored.
+        stored: Bytes,
         /// Whether it should be written again.
         is_stale: bool,
     },
@@ -114,55 +118,65 @@ impl Providers {
         let sealed = match provider {
             Provider::Identity => Ok(value.clone()),
             Provider::Kms(plugin) => plugin.seal(value, path, began),
-            Provider::Keys(keys) => keys.seal(value, path, counted),
+            Provider::Keys(keys) => return keys.seal(value, path, began, counted),
         };
-        counted.count(provider.prefix(), began, &sealed);
+        counted.count(provider.prefix(), began.elapsed(), &sealed);
         sealed
     }
 
-    /// Decrypts a value with the first provider that can.
+    /// Decrypts a value with the first provider that can; where it is, if nobody else holds it.
     pub fn open(
         &self,
-        stored: &Bytes,
+        stored: Bytes,
         path: &[u8],
         fetched: &Fetched,
         counted: &Counted<'_>,
     ) -> Result<Opened, String> {
         let mut errors = vec![];
+        let mut left = Some(stored);
         for (at, provider) in self.0.iter().enumerate() {
-            let Some(sealed) = stored.strip_prefix(provider.prefix()) else { continue };
+            let knows = |value: &&Bytes| provider.knows(value);
+            let Some(stored) = left.as_ref().filter(knows) else { continue };
             let began = Instant::now();
             let opened = match provider {
-                // An encrypted value is for the providers behind it.
-                Provider::Identity if stored.starts_with(ENCRYPTED) => continue,
                 Provider::Identity => Ok(Opened::Plain { value: stored.clone(), is_stale: false }),
-                Provider::Keys(keys) => keys.open(sealed, path, counted),
-                Provider::Kms(plugin) => match (plugin.open(sealed, path), fetched.get(&at)) {
-                    (Ok(KmsOpened::Waits { .. }), Some(error)) => Err(error.clone()),
-                    (Ok(KmsOpened::Waits { is_stale }), None) => Ok(Opened::Waits { is_stale }),
-                    (Ok(KmsOpened::Plain { value, is_stale }), _) => {
-                        Ok(Opened::Plain { value: value.into(), is_stale })
+                Provider::Keys(keys) => {
+                    let is_last = !self.0[at + 1..].iter().any(|later| later.knows(stored));
+                    let stored = if is_last { left.take() } else { Some(stored.clone()) };
+                    keys.open(stored.unwrap_or_default(), path, began, counted)
+                }
+                Provider::Kms(plugin) => {
+                    let sealed = &stored[plugin.prefix().len()..];
+                    match (plugin.open(sealed, path), fetched.get(&at)) {
+                        (Ok(KmsOpened::Waits { .. }), Some(error)) => Err(error.clone()),
+                        (Ok(KmsOpened::Waits { is_stale }), None) => {
+                            Ok(Opened::Waits { stored: stored.clone(), is_stale })
+                        }
+                        (Ok(KmsOpened::Plain { value, is_stale }), _) => {
+                            Ok(Opened::Plain { value, is_stale })
+                        }
+                        (Err(error), _) => Err(error),
                     }
-                    (Err(error), _) => Err(error),
-                },
+                }
             };
-            // A value that waits is counted when it is opened again.
-            if !matches!(opened, Ok(Opened::Waits { .. })) {
-                counted.count(provider.read_label(), began, &opened);
+            // A value that waits is counted when it is opened again; keys count themselves.
+            let is_counted = matches!(provider, Provider::Keys(_));
+            if !is_counted && !matches!(opened, Ok(Opened::Waits { .. })) {
+                counted.count(provider.read_label(), began.elapsed(), &opened);
             }
             match opened {
                 Ok(Opened::Plain { value, is_stale }) => {
                     return Ok(Opened::Plain { value, is_stale: is_stale || at > 0 });
                 }
-                Ok(Opened::Waits { is_stale }) => {
-                    return Ok(Opened::Waits { is_stale: is_stale || at > 0 });
+                Ok(Opened::Waits { stored, is_stale }) => {
+                    return Ok(Opened::Waits { stored, is_stale: is_stale || at > 0 });
                 }
                 Err(error) => errors.push(error),
             }
         }
         if errors.is_empty() {
             let unknown = Err("no matching prefix found".to_owned());
-            counted.count(UNKNOWN, Instant::now(), &unknown);
+            counted.count(UNKNOWN, Duration::ZERO, &unknown);
             return unknown;
         }
         Err(aggregate(errors))
@@ -238,10 +252,20 @@ impl Provider {
         no_key: &'static str,
     ) -> Result<Provider, CipherError> {
         let key = |config: &KeyConfig| {
-            Ok(Key { prefix: format!("{}:", config.name), cipher: cipher(&config.secret)? })
+            let prefix = format!("{}:", config.name);
+            Ok(Key { prefix, cipher: cipher(&config.secret)?, series: KnownSeries::default() })
         };
         let keys = configs.iter().map(key).collect::<Result<_, _>>()?;
-        Ok(Provider::Keys(Keys { prefix, keys, no_key }))
+        Ok(Provider::Keys(Keys { prefix, keys, no_key, series: KnownSeries::default() }))
+    }
+
+    /// Returns whether the value looks as if it were of this provider. The identity leaves those
+    /// that are encrypted to others.
+    fn knows(&self, stored: &[u8]) -> bool {
+        match self {
+            Provider::Identity => !stored.starts_with(ENCRYPTED),
+            _ => stored.starts_with(self.prefix()),
+        }
     }
 
     /// Returns the prefix as the metrics of reads have it.
@@ -262,36 +286,70 @@ impl Provider {
 }
 
 impl Keys {
-    fn seal(&self, value: &[u8], path: &[u8], counted: &Counted<'_>) -> Result<Bytes, String> {
+    fn seal(
+        &self,
+        value: &[u8],
+        path: &[u8],
+        began: Instant,
+        counted: &Counted<'_>,
+    ) -> Result<Bytes, String> {
         let key = self.keys.first().ok_or(self.no_key)?;
         let mut out = Vec::with_capacity(self.prefix.len() + key.prefix.len() + value.len() + 48);
         out.extend_from_slice(self.prefix);
         out.extend_from_slice(key.prefix.as_bytes());
-        let began = Instant::now();
         let sealed = match &key.cipher {
             Cipher::AesGcm(cipher) => cipher.seal(value, path, &mut out),
             Cipher::AesCbc(cipher) => cipher.seal(value, &mut out),
             Cipher::Secretbox(cipher) => cipher.seal(value, &mut out),
         };
         let sealed = sealed.map_err(|error| error.to_string());
-        counted.count(key.prefix.as_bytes(), began, &sealed);
+        let took = began.elapsed();
+        counted.count_known(&key.series, key.prefix.as_bytes(), took, &sealed);
+        counted.count_known(&self.series, self.prefix, took, &sealed);
         sealed.map(|()| out.into())
     }
 
-    fn open(&self, sealed: &[u8], path: &[u8], counted: &Counted<'_>) -> Result<Opened, String> {
+    /// Decrypts a value that begins with the prefix of these keys.
+    fn open(
+        &self,
+        mut stored: Bytes,
+        path: &[u8],
+        began: Instant,
+        counted: &Counted<'_>,
+    ) -> Result<Opened, String> {
+        stored.advance(self.prefix.len());
+        let opened = self.open_with_any(stored, path, began, counted);
+        counted.count_known(&self.series, self.prefix, began.elapsed(), &opened);
+        opened
+    }
+
+    fn open_with_any(
+        &self,
+        stored: Bytes,
+        path: &[u8],
+        began: Instant,
+        counted: &Counted<'_>,
+    ) -> Result<Opened, String> {
         let mut errors = vec![];
+        let mut left = Some(stored);
         for (at, key) in self.keys.iter().enumerate() {
-            let Some(sealed) = sealed.strip_prefix(key.prefix.as_bytes()) else { continue };
-            let began = Instant::now();
+            let knows = |key: &Key, value: &Bytes| value.starts_with(key.prefix.as_bytes());
+            let Some(stored) = left.as_ref().filter(|value| knows(key, value)) else { continue };
+            let is_last = !self.keys[at + 1..].iter().any(|later| knows(later, stored));
+            let stored = if is_last { left.take() } else { Some(stored.clone()) };
+            let mut stored = stored.unwrap_or_default();
+            stored.advance(key.prefix.len());
+            // Not copied, if nobody else holds it.
+            let sealed = BytesMut::from(stored);
             let opened = match &key.cipher {
                 Cipher::AesGcm(cipher) => cipher.open(sealed, path),
                 Cipher::AesCbc(cipher) => cipher.open(sealed),
                 Cipher::Secretbox(cipher) => cipher.open(sealed),
             }
             .map_err(|error| error.to_string());
-            counted.count(key.prefix.as_bytes(), began, &opened);
+            counted.count_known(&key.series, key.prefix.as_bytes(), began.elapsed(), &opened);
             match opened {
-                Ok(value) => return Ok(Opened::Plain { value: value.into(), is_stale: at > 0 }),
+                Ok(value) => return Ok(Opened::Plain { value, is_stale: at > 0 }),
                 Err(error) => errors.push(error),
             }
         }

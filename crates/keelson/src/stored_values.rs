@@ -6,6 +6,7 @@ use keelson_encryption::{Encryption, Opened};
 use keelson_records::{is_unreadable, unreadable as unreadable_record};
 use keelson_resources::{EtcdCodec, StoredResources};
 use keelson_store::{BoxFuture, DiskError, Transform};
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,9 +50,11 @@ impl EncryptedValues {
     }
 
     /// Returns the key in etcd, which is authenticated with the value.
-    fn path(&self, key: &[u8]) -> Vec<u8> {
-        let rest = key.strip_prefix(ROOT).unwrap_or(key);
-        [&self.prefix, rest].concat()
+    fn path<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        match key.strip_prefix(ROOT) {
+            Some(_) if self.prefix == ROOT => key.into(),
+            rest => [&self.prefix, rest.unwrap_or(key)].concat().into(),
+        }
     }
 
     fn seal(&self, key: &[u8], value: &Bytes) -> Result<Bytes, String> {
@@ -61,26 +64,26 @@ impl EncryptedValues {
         }
     }
 
-    fn open(&self, key: &[u8], stored: &Bytes) -> Result<Opened, String> {
+    fn open(&self, key: &[u8], stored: Bytes) -> Result<Opened, String> {
         match self.resources.group_resource(key) {
-            Some(resource) if !is_unreadable(stored) => {
+            Some(resource) if !is_unreadable(&stored) => {
                 self.encryption.open(resource, &self.path(key), stored)
             }
-            _ => Ok(Opened::Plain { value: stored.clone(), is_stale: false }),
+            _ => Ok(Opened::Plain { value: stored, is_stale: false }),
         }
     }
 
-    async fn open_waiting(&self, key: &[u8], stored: &Bytes) -> Result<Bytes, String> {
+    async fn open_waiting(&self, key: &[u8], stored: Bytes) -> Result<Bytes, String> {
         match self.resources.group_resource(key) {
             Some(resource) => self.encryption.open_waiting(resource, &self.path(key), stored).await,
-            None => Ok(stored.clone()),
+            None => Ok(stored),
         }
     }
 
-    async fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<Bytes, String> {
+    async fn decrypt(&self, key: &[u8], stored: Bytes) -> Result<Bytes, String> {
         match self.open(key, stored)? {
             Opened::Plain { value, .. } => Ok(value),
-            Opened::Waits { .. } => self.open_waiting(key, stored).await,
+            Opened::Waits { stored, .. } => self.open_waiting(key, stored).await,
         }
     }
 }
@@ -106,7 +109,7 @@ impl Decrypter {
 
     /// Decrypts a stored value. Blocks while a plug-in is asked.
     pub fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<Bytes, String> {
-        self.runtime.block_on(self.values.decrypt(key, stored))
+        self.runtime.block_on(self.values.decrypt(key, stored.clone()))
     }
 }
 
@@ -145,9 +148,9 @@ impl Transform for StoredValues {
 
     fn decode_now(&self, key: &[u8], value: Bytes) -> Result<Bytes, Bytes> {
         let Some(encrypted) = &self.encrypted else { return Ok(self.decode_plain(key, value)) };
-        match encrypted.open(key, &value) {
+        match encrypted.open(key, value) {
             Ok(Opened::Plain { value, .. }) => Ok(self.decode_plain(key, value)),
-            Ok(Opened::Waits { .. }) => Err(value),
+            Ok(Opened::Waits { stored, .. }) => Err(stored),
             Err(why) => Ok(unreadable_record(&why)),
         }
     }
@@ -155,7 +158,7 @@ impl Transform for StoredValues {
     fn decode<'a>(&'a self, key: &'a [u8], value: Bytes) -> BoxFuture<'a, Bytes> {
         Box::pin(async move {
             let Some(encrypted) = &self.encrypted else { return self.decode_plain(key, value) };
-            match encrypted.open_waiting(key, &value).await {
+            match encrypted.open_waiting(key, value).await {
                 Ok(value) => self.decode_plain(key, value),
                 Err(why) => unreadable_record(&why),
             }
@@ -173,10 +176,10 @@ impl Transform for StoredValues {
     fn is_stale(&self, key: &[u8], value: &Bytes) -> bool {
         let in_other_form =
             |plain: &[u8]| self.codec.as_ref().is_some_and(|codec| codec.is_stale(key, plain));
-        match self.encrypted.as_ref().map(|encrypted| encrypted.open(key, value)) {
+        match self.encrypted.as_ref().map(|encrypted| encrypted.open(key, value.clone())) {
             None => in_other_form(value),
             Some(Ok(Opened::Plain { value, is_stale })) => is_stale || in_other_form(&value),
-            Some(Ok(Opened::Waits { is_stale })) => is_stale,
+            Some(Ok(Opened::Waits { is_stale, .. })) => is_stale,
             Some(Err(_)) => false,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::ciphers::{AesGcm, CipherError, GCM_MORE_BYTES, public_random};
 use crate::hash::hash;
+use bytes::{Buf, Bytes, BytesMut};
 use ring::hkdf::{HKDF_SHA256, Prk};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -64,13 +65,13 @@ impl DataKey {
         }
     }
 
-    pub fn open(&self, stored: &[u8], path: &[u8]) -> Result<Vec<u8>, CipherError> {
+    pub fn open(&self, mut stored: BytesMut, path: &[u8]) -> Result<Bytes, CipherError> {
         match &self.secret {
             Secret::Key(cipher) => cipher.open(stored, path),
             Secret::Seed(seed) => {
-                let (info, sealed) =
-                    stored.split_first_chunk::<INFO_BYTES>().ok_or(CipherError::Short)?;
-                derive(seed, info)?.open(sealed, path)
+                let info: [u8; INFO_BYTES] = *stored.first_chunk().ok_or(CipherError::Short)?;
+                stored.advance(INFO_BYTES);
+                derive(seed, &info)?.open(stored, path)
             }
         }
     }

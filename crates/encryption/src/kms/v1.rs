@@ -85,11 +85,11 @@ impl DataKey {
     }
 
     fn open(&self, sealed: &[u8], path: &[u8]) -> Result<KmsOpened, String> {
-        let gcm = match self.gcm.open(sealed, path) {
+        let gcm = match self.gcm.open(sealed.into(), path) {
             Ok(value) => return Ok(KmsOpened::Plain { value, is_stale: false }),
             Err(error) => error,
         };
-        match self.cbc.open(sealed) {
+        match self.cbc.open(sealed.into()) {
             Ok(value) => Ok(KmsOpened::Plain { value, is_stale: true }),
             Err(cbc) => Err(aggregate(vec![gcm.to_string(), cbc.to_string()])),
         }
@@ -270,7 +270,7 @@ mod tests {
         key.cbc.seal(b"value", &mut sealed).expect("a value");
         match key.open(&sealed, b"path") {
             Ok(KmsOpened::Plain { value, is_stale }) => {
-                assert_eq!((value.as_slice(), is_stale), (&b"value"[..], true));
+                assert_eq!((&value[..], is_stale), (&b"value"[..], true));
             }
             Ok(KmsOpened::Waits { .. }) => panic!("the key is known"),
             Err(error) => panic!("{error}"),

@@ -14,7 +14,7 @@ use crate::ciphers::random;
 use crate::config::KmsConfig;
 use crate::hash::hash;
 use crate::metrics::{Direction, Metrics};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use keelson_egress::{grpc_code_name, grpc_error_text};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
@@ -96,7 +96,8 @@ impl PluginV2 {
             || envelope.encrypted_dek_source_type != current.encrypted_dek_source_type;
         let key = self.state().keys.get(&envelope.data_key());
         let Some(key) = key else { return Ok(KmsOpened::Waits { is_stale }) };
-        let value = key.open(&envelope.encrypted_data, path).map_err(|error| error.to_string())?;
+        let sealed = BytesMut::from(Bytes::from(envelope.encrypted_data));
+        let value = key.open(sealed, path).map_err(|error| error.to_string())?;
         self.metrics.count_key(&self.name, &key.key_id_hash, Direction::FromStorage);
         Ok(KmsOpened::Plain { value, is_stale })
     }

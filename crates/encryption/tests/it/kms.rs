@@ -55,8 +55,8 @@ fn seal(encryption: &Encryption, value: &str) -> Result<Bytes, String> {
 }
 
 fn is_stale(encryption: &Encryption, stored: &Bytes) -> bool {
-    match encryption.open(SECRETS, PATH, stored).expect("a value") {
-        Opened::Plain { is_stale, .. } | Opened::Waits { is_stale } => is_stale,
+    match encryption.open(SECRETS, PATH, stored.clone()).expect("a value") {
+        Opened::Plain { is_stale, .. } | Opened::Waits { is_stale, .. } => is_stale,
     }
 }
 
@@ -74,20 +74,21 @@ async fn a_new_server_asks_once_for_the_key_of_many_values() {
     );
     assert_eq!(seal(&first, "v").map(|again| again == stored), Ok(false), "each has its own key");
     let plain = Opened::Plain { value: "v".into(), is_stale: false };
-    assert_eq!(first.open(SECRETS, PATH, &stored), Ok(plain.clone()));
+    assert_eq!(first.open(SECRETS, PATH, stored.clone()), Ok(plain.clone()));
     let second = case.start().await;
-    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(Opened::Waits { is_stale: false }));
+    let waits = Opened::Waits { stored: stored.clone(), is_stale: false };
+    assert_eq!(second.open(SECRETS, PATH, stored.clone()), Ok(waits));
     let reads = (0..20).map(|_| {
         let second = second.clone();
         let stored = stored.clone();
-        tokio::spawn(async move { second.open_waiting(SECRETS, PATH, &stored).await })
+        tokio::spawn(async move { second.open_waiting(SECRETS, PATH, stored).await })
     });
     for read in reads.collect::<Vec<_>>() {
         assert_eq!(read.await.expect("no panic"), Ok("v".into()));
     }
     assert_eq!(case.kms.calls("Decrypt"), 1);
-    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(plain));
-    let moved = second.open(SECRETS, b"/registry/secrets/default/b", &stored);
+    assert_eq!(second.open(SECRETS, PATH, stored.clone()), Ok(plain));
+    let moved = second.open(SECRETS, b"/registry/secrets/default/b", stored);
     assert_eq!(moved, Err("cipher: message authentication failed".to_owned()));
 }
 
@@ -99,7 +100,7 @@ async fn another_key_of_the_plug_in_makes_values_stale() {
     case.kms.behave(|kms| kms.key_id = "2".to_owned());
     let new = case.start().await;
     assert!(is_stale(&new, &stored) && !is_stale(&old, &stored));
-    assert_eq!(new.open_waiting(SECRETS, PATH, &stored).await, Ok("v".into()));
+    assert_eq!(new.open_waiting(SECRETS, PATH, stored.clone()).await, Ok("v".into()));
     assert_eq!(new.write_key("", "secrets"), "kms:p:2");
     // The same server notices it when it asks the plug-in.
     old.check_plugins().await;
@@ -108,7 +109,7 @@ async fn another_key_of_the_plug_in_makes_values_stale() {
     // A key that the service has lost is an error for its values alone.
     case.kms.behave(|kms| kms.lost_keys = vec!["1".to_owned()]);
     let later = case.start().await;
-    let lost = later.open_waiting(SECRETS, PATH, &stored).await;
+    let lost = later.open_waiting(SECRETS, PATH, stored.clone()).await;
     let why = "failed to decrypt DEK, error: rpc error: code = Unknown desc = no key 1";
     assert_eq!(lost, Err(why.to_owned()));
 }
@@ -120,7 +121,7 @@ async fn a_dead_plug_in_stops_neither_the_start_nor_known_values() {
     let stored = seal(&encryption, "v").expect("a value");
     case.kms.behave(|kms| kms.failing = vec!["Status", "Encrypt", "Decrypt"]);
     let plain = Opened::Plain { value: "v".into(), is_stale: false };
-    assert_eq!(encryption.open(SECRETS, PATH, &stored), Ok(plain));
+    assert_eq!(encryption.open(SECRETS, PATH, stored.clone()), Ok(plain));
     seal(&encryption, "w").expect("writes go on for three minutes");
     let dead = case.start().await;
     let status = "kms-provider-0: failed to perform status section of the healthz check for KMS \
@@ -128,10 +129,10 @@ async fn a_dead_plug_in_stops_neither_the_start_nor_known_values() {
     assert_eq!(dead.health(), Err(status.to_owned()));
     let nil = "got unexpected nil transformer";
     assert_eq!(seal(&dead, "v"), Err(nil.to_owned()));
-    assert_eq!(dead.open(SECRETS, PATH, &stored), Err(nil.to_owned()));
+    assert_eq!(dead.open(SECRETS, PATH, stored.clone()), Err(nil.to_owned()));
     // Values that are not encrypted are still read.
     let old = Opened::Plain { value: "old".into(), is_stale: true };
-    assert_eq!(dead.open(SECRETS, PATH, &"old".into()), Ok(old));
+    assert_eq!(dead.open(SECRETS, PATH, "old".into()), Ok(old));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,10 +174,13 @@ async fn a_seed_of_a_wrong_length_is_refused() {
     let case = Case::new(KmsBehaviour::default());
     let stored = seal(&*case.start().await, "v").expect("a value");
     case.kms.behave(|kms| kms.plaintext_bytes = Some(16));
-    let got = case.start().await.open_waiting(SECRETS, PATH, &stored).await;
+    let got = case.start().await.open_waiting(SECRETS, PATH, stored.clone()).await;
     assert_eq!(got, Err("invalid seed length 16 used for key generation".to_owned()));
     case.kms.behave(|kms| kms.plaintext_bytes = None);
-    assert_eq!(case.start().await.open_waiting(SECRETS, PATH, &stored).await, Ok("v".into()));
+    assert_eq!(
+        case.start().await.open_waiting(SECRETS, PATH, stored.clone()).await,
+        Ok("v".into())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +191,7 @@ async fn no_changed_value_is_read() {
     let stored = seal(&encryption, &plain).expect("a value");
     for (n, changed) in flipped(&stored).enumerate() {
         // Other keys of the plug-in are asked for, and refused.
-        match encryption.open(SECRETS, PATH, &changed) {
+        match encryption.open(SECRETS, PATH, changed.clone()) {
             // Protobuf has other texts for the same envelope.
             Ok(Opened::Plain { value, .. }) if value == plain.as_bytes() => {}
             Ok(Opened::Plain { value, .. }) => {
@@ -211,7 +215,10 @@ async fn a_configuration_is_replaced_once_its_plug_ins_are_well() {
     assert!(encryption.may_wait() && is_stale(&encryption, &"v".into()));
     let stored = seal(&encryption, "v").expect("a value");
     encryption.replace(&plain).await.expect("no plug-in");
-    assert_eq!(encryption.open(SECRETS, PATH, &stored), Err("no matching prefix found".to_owned()));
+    assert_eq!(
+        encryption.open(SECRETS, PATH, stored.clone()),
+        Err("no matching prefix found".to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,8 +227,8 @@ async fn calls_and_keys_of_plug_ins_are_counted() {
     let metrics = Arc::new(Metrics::new("apiserver-a"));
     let encryption = Encryption::start(&case.config, metrics.clone()).await.expect("an encryption");
     let stored = seal(&encryption, "v").expect("a value");
-    encryption.open(SECRETS, PATH, &stored).expect("a value");
-    encryption.open(SECRETS, b"/other", &stored).expect_err("the path is another");
+    encryption.open(SECRETS, PATH, stored.clone()).expect("a value");
+    encryption.open(SECRETS, b"/other", stored.clone()).expect_err("the path is another");
     case.kms.behave(|kms| kms.failing = vec!["Status"]);
     encryption.check_plugins().await;
     case.kms.behave(|kms| {
@@ -284,14 +291,15 @@ async fn a_plug_in_of_version_1_encrypts_the_key_of_each_value() {
     assert_eq!(key_of(&stored), "kms:p");
     assert_eq!(first.write_key("", "secrets"), "kms:p");
     let plain = Opened::Plain { value: "v".into(), is_stale: false };
-    assert_eq!(first.open(SECRETS, PATH, &stored), Ok(plain.clone()));
+    assert_eq!(first.open(SECRETS, PATH, stored.clone()), Ok(plain.clone()));
     let second = case.start().await;
-    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(Opened::Waits { is_stale: false }));
-    assert_eq!(second.open_waiting(SECRETS, PATH, &stored).await, Ok("v".into()));
-    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(plain));
+    let waits = Opened::Waits { stored: stored.clone(), is_stale: false };
+    assert_eq!(second.open(SECRETS, PATH, stored.clone()), Ok(waits));
+    assert_eq!(second.open_waiting(SECRETS, PATH, stored.clone()).await, Ok("v".into()));
+    assert_eq!(second.open(SECRETS, PATH, stored.clone()), Ok(plain));
     // Two checks and one value; the version is asked once by each server.
     assert_eq!((case.kms.calls("Decrypt"), case.kms.calls("Version")), (3, 2));
-    let moved = second.open(SECRETS, b"/registry/secrets/default/b", &stored);
+    let moved = second.open(SECRETS, b"/registry/secrets/default/b", stored);
     let why = "[cipher: message authentication failed, the stored data is not a multiple of the \
                block size]";
     assert_eq!(moved, Err(why.to_owned()));
@@ -329,7 +337,7 @@ async fn faults_of_plug_ins_of_version_1_have_the_messages_of_kube_apiserver() {
     assert_eq!(dead.health(), Err(format!("kms-provider-0: {why}")));
     assert_eq!(seal(&dead, "v"), Err(why));
     let why = "rpc error: code = Unknown desc = no Decrypt today";
-    assert_eq!(dead.open_waiting(SECRETS, PATH, &stored).await, Err(why.to_owned()));
+    assert_eq!(dead.open_waiting(SECRETS, PATH, stored.clone()).await, Err(why.to_owned()));
     case.kms.behave(|kms| kms.failing = vec!["Version"]);
     let why = "failed get version from remote KMS provider: rpc error: code = Unknown desc = no \
                Version today";
@@ -337,5 +345,5 @@ async fn faults_of_plug_ins_of_version_1_have_the_messages_of_kube_apiserver() {
     let cut = Bytes::copy_from_slice(&stored[..30]);
     let why = "invalid data encountered by envelope transformer: failed to read uint16 length \
                prefixed data";
-    assert_eq!(dead.open(SECRETS, PATH, &cut), Err(why.to_owned()));
+    assert_eq!(dead.open(SECRETS, PATH, cut), Err(why.to_owned()));
 }

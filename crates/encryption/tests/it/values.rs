@@ -42,7 +42,7 @@ const BOX: &str = "secretbox: {keys: [{name: s1, secret: K32}]}";
 
 /// Returns the value and whether it is stale.
 fn open(encryption: &Encryption, stored: &Bytes, path: &[u8]) -> Result<(Bytes, bool), String> {
-    match encryption.open(SECRETS, path, stored)? {
+    match encryption.open(SECRETS, path, stored.clone())? {
         Opened::Plain { value, is_stale } => Ok((value, is_stale)),
         Opened::Waits { .. } => panic!("no plug-in is configured"),
     }
@@ -71,6 +71,48 @@ async fn values_of_kube_apiserver_are_read() {
         "secretbox:s1",
     ];
     assert_eq!(keys, expected);
+}
+
+/// A copy of each value cost a start more than its decryption.
+#[tokio::test]
+async fn a_value_that_nobody_else_holds_is_decrypted_where_it_is() {
+    for provider in [GCM, CBC, BOX] {
+        let encryption = encryption(&[provider, "identity: {}"]).await;
+        let plain = Bytes::from(vec![b'p'; 300]);
+        let stored = encryption.seal(SECRETS, PATH, &plain).expect("an encrypted value");
+        let held = stored.to_vec();
+        let places = stored.as_ptr_range();
+        let Ok(Opened::Plain { value, .. }) = encryption.open(SECRETS, PATH, stored) else {
+            panic!("{provider}");
+        };
+        assert_eq!(value, plain, "{provider}");
+        assert!(places.contains(&value.as_ptr()), "{provider}");
+        // One that is held stays as it is.
+        let held = Bytes::from(held);
+        let (value, _) = open(&encryption, &held, PATH).expect(provider);
+        assert_eq!(value, plain, "{provider}");
+        assert!(key_of(&held) != "identity" && !held.as_ptr_range().contains(&value.as_ptr()));
+    }
+}
+
+/// An attempt in place must not spoil the value for the next key.
+#[tokio::test]
+async fn keys_and_providers_of_one_name_are_tried_in_turn() {
+    let other = STANDARD.encode([7; 32]);
+    let old = encryption(&["aesgcm: {keys: [{name: k, secret: K32}]}"]).await;
+    let keys =
+        format!("aesgcm: {{keys: [{{name: k, secret: {other}}}, {{name: k, secret: K32}}]}}");
+    let one = format!("aesgcm: {{keys: [{{name: k, secret: {other}}}]}}");
+    let in_one = encryption(&[&keys]).await;
+    let in_two = encryption(&[&one, "aesgcm: {keys: [{name: k, secret: K32}]}"]).await;
+    let none = encryption(&[&one, &one]).await;
+    let seal = || old.seal(SECRETS, PATH, &"value".into()).expect("an encrypted value");
+    for encryption in [in_one, in_two] {
+        let opened = encryption.open(SECRETS, PATH, seal());
+        assert_eq!(opened, Ok(Opened::Plain { value: "value".into(), is_stale: true }));
+    }
+    let why = "cipher: message authentication failed";
+    assert_eq!(none.open(SECRETS, PATH, seal()), Err(why.to_owned()));
 }
 
 #[tokio::test]
@@ -157,7 +199,7 @@ async fn the_first_key_writes_and_others_are_stale() {
     check(&["identity: {}"], &stored, Err("no matching prefix found")).await;
     check(&["identity: {}", GCM], &plain, Ok(false)).await;
     check(&[GCM, "identity: {}"], &plain, Ok(true)).await;
-    let others = encryption(&[GCM]).await.open(("", "configmaps"), PATH, &stored);
+    let others = encryption(&[GCM]).await.open(("", "configmaps"), PATH, stored);
     assert_eq!(others, Err("identity transformer tried to read encrypted data".to_owned()));
 }
 
