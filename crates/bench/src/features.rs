@@ -287,7 +287,8 @@ pub async fn flood(bench: &Bench) -> Result<Flooded> {
 /// Gets a Pod at a steady pace on one connection, from a thread of its own.
 async fn paced_gets(bench: &Bench, delay: Duration) -> Result<(Histogram, Load)> {
     let path = format!("{}/{}", bench.pods(), accounts::POD);
-    let (target, duration) = (bench.target.clone(), bench.duration());
+    let target = bench.target.clone();
+    let duration = bench.duration();
     let gets = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -304,7 +305,8 @@ async fn get_at_pace(
     duration: Duration,
 ) -> Result<(Histogram, Load)> {
     let mut client = Client::connect(target).await?;
-    let (mut latency, mut load) = (Histogram::default(), Load::default());
+    let mut latency = Histogram::default();
+    let mut load = Load::default();
     let end = Instant::now() + duration;
     let mut body = vec![];
     while Instant::now() < end {

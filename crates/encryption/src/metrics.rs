@@ -312,8 +312,12 @@ impl Counted<'_> {
         result.as_ref().ok()?;
         let latencies = self.metrics.latencies.get(&[direction, prefix])?;
         latencies.metrics.0.observe_duration(took);
-        let (group, resource) = (self.group.into(), self.resource.into());
-        Some(OfResource { group, resource, operations, latencies })
+        Some(OfResource {
+            group: self.group.into(),
+            resource: self.resource.into(),
+            operations,
+            latencies,
+        })
     }
 }
 
