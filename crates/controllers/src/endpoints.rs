@@ -8,14 +8,14 @@ pub(crate) mod slices;
 mod trigger;
 
 use keelson_auth::off_worker;
-use keelson_loops::pods;
 use keelson_loops::queue::Queue;
+use keelson_loops::{Known, pods};
 use keelson_meta::{Object, Str, Value, ip};
 use keelson_records::Entry;
 use keelson_registry::{InformerEvent, Registry};
 use keelson_resources::Kind;
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The label of headless services and of their Endpoints and EndpointSlices.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
@@ -25,18 +25,18 @@ pub(crate) type ServiceKey = (Str, Str);
 
 /// The selectors of all services, by namespace and name.
 #[derive(Default)]
-struct Selectors(HashMap<Str, HashMap<Str, Vec<(Str, Str)>>>);
+struct Selectors(HashMap<Str, HashMap<Str, PodSelector>>);
+
+/// The labels that a service selects; none selects nothing.
+struct PodSelector(Vec<(Str, Str)>);
 
 /// The services that a loop knows, and what of their pods their endpoints are made of.
 #[derive(Default)]
 struct Services {
     selectors: Mutex<Selectors>,
-    pods: Mutex<Pods>,
+    /// The pods of services, [`trimmed`].
+    pods: Known<Arc<Object>>,
 }
-
-/// The pods of services, by their keys, at their revisions: of thousands, only those that have
-/// changed are decoded.
-type Pods = HashMap<Str, (u64, Arc<Object>)>;
 
 impl Services {
     /// Processes a change of a service or a pod and queues the affected services.
@@ -59,7 +59,7 @@ impl Services {
                 queue.add(key_of(entry));
             }
             InformerEvent::Listed(kind, _) if kind.gvr.resource == "pods" => {
-                self.pods().clear();
+                self.pods.observe(event);
                 for (namespace, services) in &selectors.0 {
                     services.keys().for_each(|name| queue.add((namespace.clone(), name.clone())));
                 }
@@ -75,15 +75,11 @@ impl Services {
                 selecting.into_iter().for_each(|key| queue.add(key));
             }
             InformerEvent::Deleted { kind, entry } if kind.gvr.resource == "pods" => {
-                self.pods().remove(entry.key());
+                self.pods.observe(event);
                 selectors.selecting(entry).into_iter().for_each(|key| queue.add(key));
             }
             _ => {}
         }
-    }
-
-    fn pods(&self) -> MutexGuard<'_, Pods> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does work on the pods of a service, which may take long: other tasks of the thread run
@@ -102,55 +98,43 @@ impl Services {
     /// Returns the pods that a service selects, in the order of their names, without other fields
     /// than those of [`trimmed`].
     fn pods_of(&self, registry: &Registry, service: &Object) -> Vec<Arc<Object>> {
-        let selector: Vec<(Str, Str)> = service
-            .at(&["spec", "selector"])
-            .and_then(Value::as_object)
-            .into_iter()
-            .flat_map(|selector| selector.iter())
-            .map(|(key, value)| (key.clone(), Str::new(value.as_str().unwrap_or_default())))
-            .collect();
-        let Some(kind) = registry.kind("", "pods") else { return vec![] };
-        if selector.is_empty() {
+        let selector = PodSelector::of(service);
+        let Some(kind) = registry.kind("", "pods").filter(|_| !selector.0.is_empty()) else {
             return vec![];
-        }
+        };
         let prefix = format!("{}/", service.namespace());
         let all = registry.cached_all(&kind);
-        let selected = all
-            .range(&prefix, "")
-            .filter(|pod| selector.iter().all(|(key, value)| pod.label(key) == Some(value)));
-        let pods = selected.filter_map(|entry| self.pod(&kind, entry)).collect();
-        let mut known = self.pods();
-        if known.len() > all.len() {
-            // Some were deleted while they were decoded.
-            let cached: HashSet<&str> = all.range("", "").map(Entry::key).collect();
-            known.retain(|key, _| cached.contains(key.as_str()));
-        }
+        let selected = all.range(&prefix, "").filter(|pod| selector.selects(pod));
+        let decode = |entry: &Entry| kind.decode(entry).map(|pod| Arc::new(trimmed(pod)));
+        let pods =
+            selected.filter_map(|entry| self.pods.get(entry, || decode(entry)).ok()).collect();
+        self.pods.prune(&all);
         pods
     }
+}
 
-    fn pod(&self, kind: &Kind, entry: &Entry) -> Option<Arc<Object>> {
-        let revision = entry.modified().0;
-        if let Some((known, pod)) = self.pods().get(entry.key())
-            && *known == revision
-        {
-            return Some(pod.clone());
-        }
-        let pod = Arc::new(trimmed(kind.decode(entry).ok()?));
-        self.pods().insert(entry.key().into(), (revision, pod.clone()));
-        Some(pod)
+impl PodSelector {
+    fn of(service: &Object) -> PodSelector {
+        let labels = service.at(&["spec", "selector"]).and_then(Value::as_object);
+        let pairs = labels.into_iter().flat_map(|labels| labels.iter());
+        let text = |value: &Value| Str::new(value.as_str().unwrap_or_default());
+        PodSelector(pairs.map(|(key, value)| (key.clone(), text(value))).collect())
+    }
+
+    fn selects(&self, pod: &Entry) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|(key, value)| pod.label(key) == Some(value))
     }
 }
 
 impl Selectors {
     fn insert(&mut self, kind: &Kind, entry: &Entry) {
         let service = kind.decode(entry).unwrap_or_default();
-        let selector = service.at(&["spec", "selector"]).and_then(Value::as_object);
-        let Some(selector) = selector else { return self.remove(entry) };
-        let pairs = selector
-            .iter()
-            .map(|(key, value)| (key.clone(), Str::new(value.as_str().unwrap_or_default())));
+        let selector = PodSelector::of(&service);
+        if selector.0.is_empty() {
+            return self.remove(entry);
+        }
         let services = self.0.entry(entry.namespace().into()).or_default();
-        services.insert(entry.name().into(), pairs.collect());
+        services.insert(entry.name().into(), selector);
     }
 
     fn remove(&mut self, entry: &Entry) {
@@ -164,11 +148,7 @@ impl Selectors {
         let Some((namespace, services)) = self.0.get_key_value(pod.namespace()) else {
             return vec![];
         };
-        let selects = |selector: &[(Str, Str)]| {
-            !selector.is_empty()
-                && selector.iter().all(|(key, value)| pod.label(key) == Some(value))
-        };
-        let selecting = services.iter().filter(|(_, selector)| selects(selector));
+        let selecting = services.iter().filter(|(_, selector)| selector.selects(pod));
         selecting.map(|(name, _)| (namespace.clone(), name.clone())).collect()
     }
 }

@@ -12,10 +12,12 @@ pub mod events;
 pub mod far_objects;
 pub mod go_text;
 pub mod int_or_percent;
+mod known;
 pub mod metadata;
 pub mod pods;
 pub mod queue;
 mod selection;
 
 pub use controller::{Controller, ReadyLoop, Running, StandsFor};
+pub use known::Known;
 pub use selection::{Selection, unknown_words};

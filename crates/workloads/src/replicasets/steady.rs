@@ -5,6 +5,7 @@
 use super::decide::{Counts, Plan, min_ready_seconds, plan, template_labels};
 use crate::dependents::Dependents;
 use crate::stored;
+use keelson_loops::Known;
 use keelson_loops::metadata::Metadata;
 use keelson_loops::pods::is_ready;
 use keelson_meta::selector::Selector;
@@ -12,17 +13,15 @@ use keelson_meta::{Failure, Object, Str};
 use keelson_records::Entry;
 use keelson_registry::{InformerEvent, Registry};
 use keelson_resources::Kind;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-/// What is known of pods, by their keys.
+/// What is known of pods.
 #[derive(Debug, Default)]
-pub(super) struct Steady(Mutex<HashMap<Str, Known>>);
+pub(super) struct Steady(Known<PodState>);
 
-/// What is known of a pod at a revision.
+/// What is known of a pod.
 #[derive(Clone, Debug)]
-struct Known {
-    revision: u64,
+struct PodState {
     /// The uid of its controller.
     controller: Option<Str>,
     state: State,
@@ -44,17 +43,9 @@ pub(super) struct Counted {
 }
 
 impl Steady {
-    fn known(&self) -> MutexGuard<'_, HashMap<Str, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Forgets pods that are gone.
     pub fn observe(&self, event: &InformerEvent) {
-        match event {
-            InformerEvent::Deleted { entry, .. } => drop(self.known().remove(entry.key())),
-            InformerEvent::Listed(..) => self.known().clear(),
-            InformerEvent::Put { .. } | InformerEvent::Withdrawn(_) => {}
-        }
+        self.0.observe(event);
     }
 
     /// Counts the pods of an owner; `None` if pods are to be created, deleted, adopted or released,
@@ -97,26 +88,21 @@ impl Steady {
             counts.ready += ready;
             counts.available += ready;
         }
+        self.0.prune(&registry.cached_all(kind));
         let is_done = plan(owner, counts.active) == Plan::Nothing;
         Ok(is_done.then_some(Counted { counts, terminating: stored::count(terminating) }))
     }
 
-    fn pod(&self, kind: &Kind, entry: &Entry) -> Result<Known, Failure> {
-        let revision = entry.modified().0;
-        let known = self.known().get(entry.key()).cloned();
-        if let Some(known) = known.filter(|known| known.revision == revision) {
-            return Ok(known);
-        }
-        let metadata = Metadata::of(entry);
-        let state = match entry.field("status.phase") {
-            Some("Succeeded" | "Failed") => State::Ended,
-            _ if metadata.is_deleting => State::Deleting,
-            _ if is_ready(&kind.decode(entry)?) => State::Ready,
-            _ => State::Unready,
-        };
-        let controller = metadata.controller().map(|controller| controller.uid);
-        let known = Known { revision, controller, state };
-        self.known().insert(entry.key().into(), known.clone());
-        Ok(known)
+    fn pod(&self, kind: &Kind, entry: &Entry) -> Result<PodState, Failure> {
+        self.0.get(entry, || {
+            let metadata = Metadata::of(entry);
+            let state = match entry.field("status.phase") {
+                Some("Succeeded" | "Failed") => State::Ended,
+                _ if metadata.is_deleting => State::Deleting,
+                _ if is_ready(&kind.decode(entry)?) => State::Ready,
+                _ => State::Unready,
+            };
+            Ok(PodState { controller: metadata.controller().map(|one| one.uid), state })
+        })
     }
 }
