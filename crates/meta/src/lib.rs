@@ -11,6 +11,7 @@ pub mod float_digits;
 pub mod go_mail;
 pub mod go_numbers;
 pub mod go_regex;
+pub mod go_sort;
 pub mod go_url;
 pub mod growth;
 pub mod gvk;

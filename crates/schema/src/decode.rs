@@ -325,9 +325,17 @@ fn compare_unknown_fields(one: &str, other: &str) -> Ordering {
 fn compare_paths(one: &str, other: &str) -> Ordering {
     let index = |step: &str| step.strip_suffix(']').and_then(|index| index.parse::<usize>().ok());
     let steps = one.split(['.', '[']).zip(other.split(['.', '[']));
+    // A name may look like an index: all indexes precede names, so that no order is a circle.
     let mut orders = steps.map(|(one, other)| match (index(one), index(other)) {
         (Some(one), Some(other)) => one.cmp(&other),
-        _ => one.cmp(other),
+        (None, None) => one.cmp(other),
+        (one, _) => {
+            if one.is_some() {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            }
+        }
     });
     orders.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
 }
@@ -633,6 +641,21 @@ fn summary(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_three_unknown_fields_are_in_a_circle() {
+        let names =
+            ["metadata.a[9]", "metadata.a[10]", "metadata.a.1x", "metadata.a.9]", "metadata.a"];
+        for one in names {
+            for other in names {
+                for third in names {
+                    let order = |a, b| compare_unknown_fields(a, b).is_lt();
+                    let is_circle = order(one, other) && order(other, third) && !order(one, third);
+                    assert!(!is_circle, "{one} {other} {third}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn unknown_fields_of_custom_resources_are_sorted_with_metadata_first() {

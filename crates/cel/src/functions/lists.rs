@@ -4,6 +4,7 @@ use super::{Implementation, int_arg};
 use crate::equality::{compare, equal, same_type};
 use crate::meter;
 use crate::value::{EvalError, EvalResult, List, Val};
+use keelson_meta::go_sort;
 use keelson_meta::time::GoDuration;
 use std::cmp::Ordering;
 
@@ -179,6 +180,7 @@ fn flatten_into<'a>(items: &List<'a>, depth: i64, out: &mut Vec<Val<'a>>) -> Res
 }
 
 /// Sorts the first argument by the list of keys in argument `keys`, which may be the list itself.
+/// Equal and unordered keys are in the order that Go's algorithm gives them.
 fn sort<'a>(args: &[Val<'a>], keys: usize) -> EvalResult<'a> {
     let items = list(args, 0)?.to_vec()?;
     let keys = list(args, keys)?.to_vec()?;
@@ -198,16 +200,10 @@ fn sort<'a>(args: &[Val<'a>], keys: usize) -> EvalResult<'a> {
         return Err(EvalError::new("list elements must have the same type"));
     }
     let mut places: Vec<usize> = (0..items.len()).collect();
-    let mut ended = Ok(());
-    places.sort_by(|one, two| {
-        // After the end the order no longer matters.
-        if ended.is_err() {
-            return Ordering::Equal;
-        }
-        ended = meter::work(PAIR_WORK);
-        compare(&keys[*one], &keys[*two]).ok().flatten().unwrap_or(Ordering::Equal)
-    });
-    ended?;
+    go_sort::sort_by(&mut places, |one, two| {
+        meter::work(PAIR_WORK)?;
+        Ok::<bool, EvalError>(matches!(compare(&keys[*one], &keys[*two]), Ok(Some(Ordering::Less))))
+    })?;
     crate::value::make_items(items.len())?;
     Val::made_list(places.into_iter().map(|at| items[at].clone()).collect())
 }

@@ -121,6 +121,24 @@ fn long_and_multiline_keys_have_their_own_line() {
     assert_eq!(parse(&text).expect("YAML").value, Value::Object(map));
 }
 
+/// `12` is before `1a`, `1a` before `9`, and `9` before `12`: many of such keys panicked.
+#[test]
+fn keys_whose_order_is_a_circle_are_written() {
+    let mut state = 0_u32;
+    let mut map = Map::new();
+    for n in 0..25 {
+        let mut key = String::new();
+        for _ in 0..3 {
+            state = state.wrapping_mul(1_103_515_245).wrapping_add(12345);
+            key.push(char::from(b"0129az"[(state >> 16) as usize % 6]));
+        }
+        map.insert(key.as_str(), Value::Int(n));
+    }
+    let mut text = String::new();
+    write(&Value::Object(map.clone()), &mut text);
+    assert_eq!(parse(&text).expect("YAML").value, Value::Object(map));
+}
+
 #[test]
 fn special_characters_are_escaped() {
     let text = "\u{1}\u{7f}\u{85}\u{a0}é\u{2028}\u{fffe}😀<\"\\";

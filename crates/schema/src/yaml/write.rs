@@ -1,8 +1,9 @@
 //! Writes YAML as sigs.k8s.io/yaml does.
 
 use super::write_scalar::{is_break, write_scalar, write_string};
-use keelson_meta::{Map, Str, Value};
+use keelson_meta::{Map, Str, Value, go_sort};
 use std::cmp::Ordering;
+use std::convert::Infallible;
 
 /// Appends a value as a YAML document, as sigs.k8s.io/yaml does: keys sorted, lists not indented.
 pub fn write(value: &Value, out: &mut String) {
@@ -18,7 +19,11 @@ pub fn write(value: &Value, out: &mut String) {
 
 fn write_map(map: &Map, indent: usize, mut inline_first: bool, out: &mut String) {
     let mut entries: Vec<(&Str, &Value)> = map.iter().collect();
-    entries.sort_by(|one, other| compare_keys(one.0, other.0));
+    // The order of keys may be a circle: `12`, `1a`, `9`.
+    let is_less = |one: &(&Str, &Value), other: &(&Str, &Value)| {
+        Ok::<bool, Infallible>(compare_keys(one.0, other.0).is_lt())
+    };
+    let Ok(()) = go_sort::sort_by(&mut entries, is_less);
     for (key, value) in entries {
         if !inline_first {
             out.extend(std::iter::repeat_n(' ', indent));
