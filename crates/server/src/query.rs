@@ -14,6 +14,7 @@ use keelson_registry::options::{
     WriteOptions,
 };
 use keelson_store::Revision;
+use memchr::memchr;
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
 
@@ -409,7 +410,8 @@ impl Query {
 
 /// Returns whether every `%` is followed by two hexadecimal digits.
 pub(crate) fn is_escaped_well(text: &str) -> bool {
-    text.split('%').skip(1).all(|rest| {
+    let Some(first) = memchr(b'%', text.as_bytes()) else { return true };
+    text[first..].split('%').skip(1).all(|rest| {
         rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     })
 }

@@ -3,8 +3,10 @@
 use crate::go_url;
 use keelson_meta::Str;
 use keelson_schema::catalogue::SubresourceClass;
+use memchr::memchr;
 use percent_encoding::percent_decode_str;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 
 /// The target of a request path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,20 +46,16 @@ pub struct ResourceRoute {
 impl Route {
     /// Parses the path of a URL.
     pub fn parse(raw: &str) -> Route {
-        // What follows `/proxy/` belongs to another server.
-        let own = raw.split_once("/proxy/").map_or(raw, |(own, _)| own);
-        if has_ambiguous_escape(own) || raw.contains("%00") {
-            return Route::Invalid;
-        }
-        let Ok(path) = percent_decode_str(raw).decode_utf8() else {
-            return Route::Invalid;
-        };
+        let is_escaped = memchr(b'%', raw.as_bytes()).is_some();
+        let path = if is_escaped { unescaped(raw) } else { Some(raw.into()) };
+        let Some(path) = path else { return Route::Invalid };
+        let is_ambiguous = || is_escaped && has_ambiguous_escape(raw);
         let parts: SmallVec<[&str; 8]> = path.trim_matches('/').split('/').collect();
         let dotted = parts.iter().filter(|part| is_dotted(part)).count();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
-            _ if dotted > 0 || has_ambiguous_escape(raw) => return Route::Invalid,
+            _ if dotted > 0 || is_ambiguous() => return Route::Invalid,
             _ => return Route::Path(path.to_string()),
         };
         let mut route = ResourceRoute {
@@ -80,7 +78,7 @@ impl Route {
             return Route::Invalid;
         }
         let is_proxy = SubresourceClass::of(&route.subresource) == Some(SubresourceClass::Proxy);
-        if !is_proxy && has_ambiguous_escape(raw) {
+        if !is_proxy && is_ambiguous() {
             return Route::Invalid;
         }
         Route::Resource(route)
@@ -125,6 +123,16 @@ impl ResourceRoute {
         self.subresource = part(2);
         self.rest = parts.get(3..).unwrap_or_default().join("/");
     }
+}
+
+/// Returns a path without its escapes; `None` if it could be interpreted as another path.
+fn unescaped(raw: &str) -> Option<Cow<'_, str>> {
+    // What follows `/proxy/` belongs to another server.
+    let own = raw.split_once("/proxy/").map_or(raw, |(own, _)| own);
+    if has_ambiguous_escape(own) || raw.contains("%00") {
+        return None;
+    }
+    percent_decode_str(raw).decode_utf8().ok()
 }
 
 /// Whether a path has an escaped slash or NUL: it could be interpreted as another path.
