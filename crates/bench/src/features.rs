@@ -37,8 +37,8 @@ const STARTS: usize = 5;
 pub enum Feature {
     /// Priority and fairness.
     Fairness,
-    /// Auditing of all requests at level Metadata, to a file, in batches.
-    Audit,
+    /// Auditing of all requests at a level, to a file, in batches.
+    Audit(&'static str),
     /// Tracing of one request of a hundred. Nobody receives the spans.
     Tracing,
     /// Priority and fairness, auditing and tracing together.
@@ -50,11 +50,30 @@ pub enum Feature {
 /// What a server with a feature needs over what it needs without, as medians of pairs. `None`
 /// without a program to start.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ratios {
+pub struct Ratio {
     /// The server's processor time.
     pub cpu: Option<f64>,
     /// Time of a request among others: one over their rate.
     pub time: Option<f64>,
+}
+
+/// The same of a get and a create of a small Pod, each and both together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ratios {
+    pub get: Ratio,
+    pub create: Ratio,
+    pub both: Ratio,
+}
+
+impl Ratio {
+    /// Returns the medians of pairs of without and with.
+    fn of(pairs: &[[Took; 2]]) -> Ratio {
+        let cpu = |[off, on]: &[Took; 2]| on.cpu_ms.zip(off.cpu_ms).map(|(on, off)| on / off);
+        let cpus: Vec<f64> = pairs.iter().filter_map(cpu).collect();
+        let times: Vec<f64> = pairs.iter().map(|[off, on]| on.seconds / off.seconds).collect();
+        let median = |ratios: &[f64]| (!ratios.is_empty()).then(|| quantile(ratios, 0.5));
+        Ratio { cpu: median(&cpus), time: median(&times) }
+    }
 }
 
 /// What requests took.
@@ -117,15 +136,17 @@ impl Feature {
         Ok(match self {
             Feature::Fairness => [unfair(), String::new()],
             Feature::Watched => {
-                let [_, audit] = Feature::Audit.arguments(dir)?;
+                let [_, audit] = Feature::Audit("Metadata").arguments(dir)?;
                 let [_, tracing] = Feature::Tracing.arguments(dir)?;
                 [unfair(), format!("{audit} {tracing}")]
             }
-            Feature::Audit => {
+            Feature::Audit(level) => {
                 let policy = path("policy.yaml");
                 let log = path("audit.log");
-                let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
-                             rules:\n- level: Metadata\n";
+                let rules = format!(
+                    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
+                     rules:\n- level: {level}\n"
+                );
                 std::fs::write(&policy, rules)?;
                 let on = format!(
                     "--audit-policy-file={} --audit-log-path={} --audit-log-mode=batch",
@@ -150,9 +171,9 @@ impl Feature {
     }
 }
 
-/// Returns what a get and a create of a small Pod (of encryption, a create only) need with the
-/// feature over what they need without, and the merged load. The user is a service account, since
-/// administrators are exempt from priority and fairness.
+/// Returns what a get and a create need with the feature over what they need without, and the
+/// merged load. The user is a service account, since administrators are exempt from priority and
+/// fairness.
 pub async fn ratios(run: &Arc<Run>, feature: Feature) -> Result<(Ratios, Load)> {
     let mut all = Load::default();
     if run.program().is_none() {
@@ -161,31 +182,32 @@ pub async fn ratios(run: &Arc<Run>, feature: Feature) -> Result<(Ratios, Load)> 
     let dir = TempDir::new()?;
     let uses_kms = feature == Feature::Encryption(Provider::Kms);
     let _kms = uses_kms.then(|| FakeKms::start(&socket(dir.path()), KmsBehaviour::default()));
-    let with_gets = !matches!(feature, Feature::Encryption(_));
     let mut servers = vec![];
     for more in feature.arguments(dir.path())? {
         let bench = open_with(run, &more).await?;
         let account = accounts::account(&bench).await?;
         servers.push((bench.with(account), bench));
     }
-    let mut cpu = vec![];
-    let mut times = vec![];
+    let mut get = vec![];
+    let mut create = vec![];
+    let mut both = vec![];
     for round in 0..ROUNDS {
         let mut took = vec![];
         for (bench, _) in &servers {
             let creates = creates(bench, round, &mut all).await?;
-            took.push(if with_gets { gets(bench, &mut all).await?.plus(creates) } else { creates });
+            took.push((gets(bench, &mut all).await?, creates));
         }
-        if let [off, on] = took[..] {
-            cpu.extend(on.cpu_ms.zip(off.cpu_ms).map(|(on, off)| on / off));
-            times.push(on.seconds / off.seconds);
+        if let [(get_off, create_off), (get_on, create_on)] = took[..] {
+            get.push([get_off, get_on]);
+            create.push([create_off, create_on]);
+            both.push([get_off.plus(create_off), get_on.plus(create_on)]);
         }
     }
     for (_, bench) in servers {
         bench.close().await?;
     }
-    let median = |ratios: &[f64]| (!ratios.is_empty()).then(|| quantile(ratios, 0.5));
-    Ok((Ratios { cpu: median(&cpu), time: median(&times) }, all))
+    let [get, create, both] = [get, create, both].map(|pairs| Ratio::of(&pairs));
+    Ok((Ratios { get, create, both }, all))
 }
 
 /// Starts a server with more arguments.
