@@ -1,13 +1,16 @@
 //! A linearizability checker: can the calls on one key have taken effect one after the other, each
 //! at some moment between its request and its response?
 //!
-//! It uses the search of Wing and Gong and remembers the states that it has tried. Each write has
+//! It uses the search of Wing and Gong and remembers the states that it has tried (Lowe), in memory
+//! in proportion to the calls: an hour of them is checked in seconds. Each write has
 //! its own value and each version its own resourceVersion, so there are few choices.
 
 use std::collections::HashSet;
 
-/// Maximum number of steps of the search; far more than the history of a test needs.
-const STEPS_MAX: usize = 5_000_000;
+/// Maximum number of calls that the search tries, in a short history and for each call of a long
+/// one; far more than the history of a test needs.
+const TRIES_MIN_MAX: usize = 5_000_000;
+const TRIES_PER_CALL_MAX: usize = 200;
 
 /// End of a call without a response.
 pub const NEVER: u64 = u64::MAX;
@@ -110,20 +113,82 @@ impl State {
     }
 }
 
-/// The calls that the search has ordered, as bits.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct CompletedCalls(Vec<u64>);
+/// The calls of one key that the search has not ordered, in the order of their begin. Taking one
+/// out and putting it back, the last one first, costs the same however many there are.
+struct Unordered {
+    /// Of each call, the place of the next one and of the one before; the last is an end that is
+    /// no call.
+    next: Vec<usize>,
+    before: Vec<usize>,
+}
 
-impl CompletedCalls {
-    fn has(&self, place: usize) -> bool {
-        self.0[place / 64] >> (place % 64) & 1 == 1
+impl Unordered {
+    fn new(count: usize) -> Unordered {
+        let next = (0..=count).map(|place| (place + 1) % (count + 1)).collect();
+        let before = (0..=count).map(|place| (place + count) % (count + 1)).collect();
+        Unordered { next, before }
     }
 
-    fn with(&self, place: usize) -> CompletedCalls {
-        let mut done = self.clone();
-        done.0[place / 64] |= 1 << (place % 64);
-        done
+    fn take(&mut self, place: usize) {
+        self.next[self.before[place]] = self.next[place];
+        self.before[self.next[place]] = self.before[place];
     }
+
+    fn put_back(&mut self, place: usize) {
+        self.next[self.before[place]] = place;
+        self.before[self.next[place]] = place;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        let end = self.next.len() - 1;
+        std::iter::successors(Some(self.next[end]), |place| Some(self.next[*place]))
+            .take_while(move |place| *place != end)
+    }
+
+    /// Returns the calls that can be next.
+    fn candidates(&self, calls: &[Call]) -> Vec<usize> {
+        // Only a call that began before the first end of an unordered call can come next.
+        let mut first_end = NEVER;
+        let mut next = vec![];
+        // Deletes of unknown outcome never end, so they are equivalent once they have begun.
+        let mut has_delete = false;
+        for place in self.iter() {
+            let call = &calls[place];
+            if call.began > first_end {
+                break;
+            }
+            first_end = first_end.min(call.ended);
+            if (call.operation, call.outcome) == (Operation::Delete, Outcome::Unknown)
+                && std::mem::replace(&mut has_delete, true)
+            {
+                continue;
+            }
+            next.push(place);
+        }
+        next.retain(|place| calls[*place].began <= first_end);
+        next
+    }
+}
+
+/// One ordered call, or the begin.
+struct Step {
+    /// `None`: the begin.
+    call: Option<usize>,
+    state: State,
+    /// What can follow and was not tried yet.
+    next: Vec<usize>,
+}
+
+/// Returns the number by which a set of calls is known that has this one: the sets are too many and
+/// too large to be kept. Two different sets have the same number once in 2^128.
+fn number(place: usize) -> u128 {
+    let half = |seed: u64| {
+        let mut mixed = (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    };
+    u128::from(half(0)) << 64 | u128::from(half(0x5851_f42d_4c95_7f2d))
 }
 
 /// Checks that the calls on one key, which is absent at first, are linearizable. An error says how
@@ -140,60 +205,59 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
         call.ended = NEVER;
     }
     calls.sort_by_key(|call| call.began);
-    let start = (CompletedCalls(vec![0; calls.len().div_ceil(64)]), State::default(), 0);
+    let mut unordered = Unordered::new(calls.len());
+    let mut ordered = 0_u128;
     let mut tried = HashSet::new();
-    let mut open = vec![start];
+    let next = unordered.candidates(&calls);
+    let mut path = vec![Step { call: None, state: State::default(), next }];
     let mut furthest = (0, State::default(), vec![]);
-    let mut steps = 0;
-    while let Some((done, state, count)) = open.pop() {
-        // Only a call that began before the first end of an unordered call can come next.
-        let unordered = (0..calls.len()).filter(|place| !done.has(*place));
-        let mut first_end = NEVER;
-        let mut next = vec![];
-        for place in unordered {
-            if calls[place].began > first_end {
-                break;
+    let mut tries = 0;
+    while let Some(step) = path.last_mut() {
+        let Some(place) = step.next.pop() else {
+            if let Some(place) = step.call {
+                unordered.put_back(place);
+                ordered ^= number(place);
             }
-            first_end = first_end.min(calls[place].ended);
-            next.push(place);
-        }
-        next.retain(|place| calls[*place].began <= first_end);
-        // Deletes of unknown outcome never end, so they are equivalent once they have begun.
-        let mut is_first = true;
-        next.retain(|place| {
-            let call = &calls[*place];
-            let is_alike = (call.operation, call.outcome) == (Operation::Delete, Outcome::Unknown);
-            !is_alike || std::mem::replace(&mut is_first, false)
-        });
-        if next.iter().all(|place| calls[*place].ended == NEVER) {
-            return Ok(());
-        }
-        if count >= furthest.0 {
-            furthest = (count, state, next.clone());
-        }
-        steps += next.len();
-        if steps > STEPS_MAX {
+            path.pop();
+            continue;
+        };
+        tries += 1;
+        if tries > TRIES_MIN_MAX.max(calls.len() * TRIES_PER_CALL_MAX) {
             return Err(format!("{} calls are too many to decide", calls.len()));
         }
-        for place in next {
-            if let Some(state) = state.after(&calls[place]) {
-                let done = done.with(place);
-                if tried.insert((done.clone(), state)) {
-                    open.push((done, state, count + 1));
-                }
-            }
+        let Some(state) = step.state.after(&calls[place]) else { continue };
+        if !tried.insert((ordered ^ number(place), state)) {
+            continue;
         }
+        unordered.take(place);
+        ordered ^= number(place);
+        let next = unordered.candidates(&calls);
+        if path.len() >= furthest.0 {
+            furthest = (path.len(), state, next.clone());
+        }
+        path.push(Step { call: Some(place), state, next });
+        if path.last().is_some_and(|step| is_end(&step.next, &calls)) {
+            return Ok(());
+        }
+    }
+    if calls.iter().all(|call| call.ended == NEVER) {
+        return Ok(());
     }
     let (count, state, next) = furthest;
     let next: Vec<_> = next.into_iter().map(|place| calls[place].clone()).collect();
     Err(format!("after {count} calls it is {state:?}, and none of these fits: {next:?}"))
 }
 
+/// Whether all calls that ended are ordered.
+fn is_end(next: &[usize], calls: &[Call]) -> bool {
+    next.iter().all(|place| calls[*place].ended == NEVER)
+}
+
 #[cfg(test)]
 mod tests {
     use super::Operation::{Create, Delete, Read, Update};
     use super::Outcome::{Conflict, Deleted, Exists, NotFound, Saw, Unknown, Wrote};
-    use super::{Call, Operation, Outcome, check};
+    use super::{Call, NEVER, Operation, Outcome, check};
 
     fn is_linear(calls: &[(u64, u64, Operation, Outcome)]) -> bool {
         let call = |&(began, ended, operation, outcome)| Call { began, ended, operation, outcome };
@@ -243,6 +307,36 @@ mod tests {
         for calls in good {
             assert!(is_linear(calls), "{calls:?}");
         }
+    }
+
+    /// Calls as of an hour: deletes without an answer, and reads that wait while others go on.
+    fn long_history(last: u64) -> Vec<Call> {
+        let mut calls = vec![];
+        let mut add = |began, ended, operation, outcome| {
+            calls.push(Call { began, ended, operation, outcome });
+        };
+        add(0, 5, Create(0), Wrote(1));
+        for n in 1..20_000 {
+            let at = n * 10;
+            add(at, at + 9, Update(n, Some(n)), Wrote(n + 1));
+            add(at + 1, at + 8, Update(1_000_000 + n, Some(n)), Conflict);
+            add(at + 2, at + 12, Read, Saw(Some((n, n + 1))));
+            if n % 100 == 0 {
+                add(at, NEVER, Delete, Unknown);
+            }
+            if n % 5_000 == 0 {
+                add(at - 30_000, at + 3, Read, Saw(Some((n - 2_000, n - 1_999))));
+            }
+        }
+        add(300_000, 300_001, Read, Saw(Some((last, last + 1))));
+        calls
+    }
+
+    #[test]
+    fn an_hour_of_calls_is_decided() {
+        assert_eq!(check(&long_history(19_999)), Ok(()));
+        let error = check(&long_history(19_998)).expect_err("a stale read");
+        assert!(error.starts_with("after 600"), "{error}");
     }
 
     #[test]

@@ -378,13 +378,13 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
 
 /// Takes from the watch what became of a write without a response; it may have happened at any
 /// later time, or not at all. Then the call is removed.
-fn settle(call: &mut Call, written: &HashMap<u64, &Event>) -> bool {
+fn settle(call: &mut Call, written: &HashMap<Id, &Event>) -> bool {
     let (Operation::Create(id) | Operation::Update(id, _), Outcome::Unknown) =
         (call.operation, call.outcome)
     else {
         return true;
     };
-    let Some(event) = written.values().find(|event| event.id == id) else { return false };
+    let Some(event) = written.get(&id) else { return false };
     (call.outcome, call.ended) = (Outcome::Wrote(event.rev), NEVER);
     true
 }
@@ -407,6 +407,7 @@ fn check(calls: &[(usize, Call)], after: u64, events: &[Event]) {
             }
         }
     }
+    let by_id: HashMap<Id, &Event> = written.values().map(|event| (event.id, *event)).collect();
     for key in 0..KEYS {
         let name = name(key);
         let mut of_key: Vec<Call> =
@@ -422,7 +423,7 @@ fn check(calls: &[(usize, Call)], after: u64, events: &[Event]) {
         }
         let seen = of_key.last().map(|call| call.outcome);
         assert_eq!(seen, Some(Outcome::Saw(left.get(name.as_str()).copied())), "{name}");
-        of_key.retain_mut(|call| settle(call, &written));
+        of_key.retain_mut(|call| settle(call, &by_id));
         if let Err(why) = linear::check(&of_key) {
             panic!("{name} cannot have been so: {why}");
         }
