@@ -68,7 +68,7 @@ async fn every_profile_measures_the_server_of_a_kubeconfig() {
     let output = run(&kubeconfig, &["budget", "growth"]);
     let got = figures(&output);
     let lines: Vec<&Value> = got.iter().filter(|figure| figure["profile"] == "budget").collect();
-    assert_eq!(lines.len(), 58);
+    assert_eq!(lines.len(), 59);
     // Without --spawn no server is started, and budgets do not apply to a scaled-down store.
     assert!(lines[0]["note"].as_str().is_some_and(|note| note.contains("--spawn")));
     assert!(lines.iter().all(|line| line["met"].is_null()));

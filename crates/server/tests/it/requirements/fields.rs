@@ -232,7 +232,9 @@ fn immutable_fields_that_the_server_set_may_be_left_out() {
     assert_eq!(done["spec"], first["spec"]);
     let mut other = first.clone();
     other["metadata"].as_object_mut().expect("a map").remove("resourceVersion");
-    other["spec"]["clusterIP"] = json!("10.0.0.77");
+    // Not the one that the service happens to have.
+    let another = if address == "10.0.0.77" { "10.0.0.78" } else { "10.0.0.77" };
+    other["spec"]["clusterIP"] = json!(another);
     let answer = client.call("PUT", &one, "application/json", Some(&other));
     invalid(&answer, &["spec.clusterIPs[0]"]);
     assert_eq!(read(&client, &one)["spec"]["clusterIP"], *address);
