@@ -142,8 +142,7 @@ impl Providers {
                 Provider::Identity => Ok(Opened::Plain { value: stored.clone(), is_stale: false }),
                 Provider::Keys(keys) => {
                     let is_last = !self.0[at + 1..].iter().any(|later| later.knows(stored));
-                    let stored = if is_last { left.take() } else { Some(stored.clone()) };
-                    keys.open(stored.unwrap_or_default(), path, began, counted)
+                    keys.open(given(&mut left, is_last), path, began, counted)
                 }
                 Provider::Kms(plugin) => {
                     let sealed = &stored[plugin.prefix().len()..];
@@ -285,6 +284,12 @@ impl Provider {
     }
 }
 
+/// Returns the value for one that tries to decrypt it, and may spoil it: the last one need not
+/// leave it to others.
+fn given(left: &mut Option<Bytes>, is_last: bool) -> Bytes {
+    if is_last { left.take() } else { left.clone() }.unwrap_or_default()
+}
+
 impl Keys {
     fn seal(
         &self,
@@ -336,8 +341,7 @@ impl Keys {
             let knows = |key: &Key, value: &Bytes| value.starts_with(key.prefix.as_bytes());
             let Some(stored) = left.as_ref().filter(|value| knows(key, value)) else { continue };
             let is_last = !self.keys[at + 1..].iter().any(|later| knows(later, stored));
-            let stored = if is_last { left.take() } else { Some(stored.clone()) };
-            let mut stored = stored.unwrap_or_default();
+            let mut stored = given(&mut left, is_last);
             stored.advance(key.prefix.len());
             // Not copied, if nobody else holds it.
             let sealed = BytesMut::from(stored);

@@ -329,13 +329,8 @@ fn compare_paths(one: &str, other: &str) -> Ordering {
     let mut orders = steps.map(|(one, other)| match (index(one), index(other)) {
         (Some(one), Some(other)) => one.cmp(&other),
         (None, None) => one.cmp(other),
-        (one, _) => {
-            if one.is_some() {
-                Ordering::Less
-            } else {
-                Ordering::Greater
-            }
-        }
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
     });
     orders.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
 }

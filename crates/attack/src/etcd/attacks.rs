@@ -11,7 +11,6 @@ use crate::client::connect_tcp;
 use crate::frames::{CONTINUATION, DATA, HEADERS, frame, grpc_header_block, preface};
 use anyhow::{Result, ensure};
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Connections of an attack, and calls over each.
@@ -38,11 +37,11 @@ pub const ATTACKS: [Entry<EtcdTarget>; 11] = [
 ];
 
 /// Does something over many connections, each on a thread of its own, until the deadline. Returns
-/// how often.
+/// the sum of what `work` has counted, also before an error.
 fn over_connections(
     target: &EtcdTarget,
     end: Instant,
-    work: impl Fn(&mut EtcdConnection) -> Result<usize> + Sync,
+    work: impl Fn(&mut EtcdConnection, &mut usize) -> Result<()> + Sync,
 ) -> usize {
     std::thread::scope(|scope| {
         let run = || {
@@ -50,12 +49,7 @@ fn over_connections(
             while Instant::now() < end {
                 // The server may refuse, or end a connection.
                 let Ok(mut connection) = EtcdConnection::open(target.address) else { continue };
-                while Instant::now() < end {
-                    match work(&mut connection) {
-                        Ok(count) => sent += count,
-                        Err(_) => break,
-                    }
-                }
+                while Instant::now() < end && work(&mut connection, &mut sent).is_ok() {}
             }
             sent
         };
@@ -88,11 +82,12 @@ fn unread(
 }
 
 fn ranges(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
-    let sent = over_connections(target, end, |connection| {
+    let sent = over_connections(target, end, |connection, sent| {
         let all = connection.call(RANGE, &range(b"\0", NO_END, None))?;
         let sorted = connection.call(RANGE, &range(b"\0", NO_END, Some(4)))?;
         ensure!(all.len() == sorted.len(), "other keys when they are sorted");
-        Ok(2)
+        *sent += 2;
+        Ok(())
     });
     ensure!(sent > 0, "no range was answered");
     Ok(Outcome::sent(sent))
@@ -119,21 +114,19 @@ fn txns(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
     let comparing: Vec<_> = (0..9000).map(|_| compare(b"short/", b"short0", b"value")).collect();
     let comparing = txn(&comparing, [], []);
     let all = [wide, deep, counting, comparing];
-    // Counted one by one: the answer to the last of the four may take longer than a client waits.
-    let answered = AtomicUsize::new(0);
-    over_connections(target, end, |connection| {
+    let sent = over_connections(target, end, |connection, sent| {
         for message in &all {
             let stream = connection.start(TXN, message)?;
             // Some are over the limits of what a transaction reads.
             connection.response(stream)?;
-            answered.fetch_add(1, Ordering::Relaxed);
+            // The answer to the last of the four may take longer than a client waits.
+            *sent += 1;
             if Instant::now() >= end {
                 break;
             }
         }
-        Ok(0)
+        Ok(())
     });
-    let sent = answered.into_inner();
     ensure!(sent > 0, "no transaction was answered");
     Ok(Outcome::sent(sent))
 }
@@ -158,13 +151,14 @@ fn watches(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
 }
 
 fn leases(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
-    let sent = over_connections(target, end, |connection| {
+    let sent = over_connections(target, end, |connection, sent| {
         let streams: Vec<_> = (0..CALLS)
             .map(|_| connection.start(LEASE_GRANT, &lease(3600)))
             .collect::<Result<_>>()?;
         // The responses come in any order; that of the last stream says that most are there.
         streams.last().map_or(Ok(vec![]), |stream| connection.response(*stream))?;
-        Ok(streams.len())
+        *sent += streams.len();
+        Ok(())
     });
     ensure!(sent > 0, "no lease was granted");
     Ok(Outcome::sent(sent))
@@ -223,12 +217,13 @@ fn frames(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
 fn gzip(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
     // What would be a gigabyte if it were inflated: the server must not try.
     let bomb = framed(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3].repeat(5000), true);
-    let sent = over_connections(target, end, |connection| {
+    let sent = over_connections(target, end, |connection, sent| {
         let stream = connection.begin(PUT, &[("grpc-encoding", "gzip")])?;
         connection.send_data(stream, &bomb, true)?;
         let response = connection.response(stream)?;
         ensure!(response.is_empty(), "a compressed message was taken");
-        Ok(1)
+        *sent += 1;
+        Ok(())
     });
     ensure!(sent > 0, "nothing was refused");
     Ok(Outcome::sent(sent))
@@ -273,10 +268,11 @@ fn compaction(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
             }
             Ok(sent)
         });
-        let read = over_connections(target, end, |connection| {
+        let read = over_connections(target, end, |connection, sent| {
             let stream = connection.start(RANGE, &range_at(b"\0", NO_END, 205))?;
             connection.response(stream)?;
-            Ok(1)
+            *sent += 1;
+            Ok(())
         });
         let compacted = compacting.join().unwrap_or_else(|_| Ok(0))?;
         ensure!(compacted > 0, "nothing was compacted");
@@ -286,12 +282,13 @@ fn compaction(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
 
 fn resets(target: &EtcdTarget, end: Instant) -> Result<Outcome> {
     let message = range(b"\0", NO_END, None);
-    let sent = over_connections(target, end, |connection| {
+    let sent = over_connections(target, end, |connection, sent| {
         for _ in 0..CALLS {
             let stream = connection.start(RANGE, &message)?;
             connection.reset(stream)?;
         }
-        Ok(CALLS)
+        *sent += CALLS;
+        Ok(())
     });
     Ok(Outcome::sent(sent))
 }

@@ -209,6 +209,9 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
     let mut ordered = 0_u128;
     let mut tried = HashSet::new();
     let next = unordered.candidates(&calls);
+    if is_end(&next, &calls) {
+        return Ok(());
+    }
     let mut path = vec![Step { call: None, state: State::default(), next }];
     let mut furthest = (0, State::default(), vec![]);
     let mut tries = 0;
@@ -235,13 +238,10 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
         if path.len() >= furthest.0 {
             furthest = (path.len(), state, next.clone());
         }
-        path.push(Step { call: Some(place), state, next });
-        if path.last().is_some_and(|step| is_end(&step.next, &calls)) {
+        if is_end(&next, &calls) {
             return Ok(());
         }
-    }
-    if calls.iter().all(|call| call.ended == NEVER) {
-        return Ok(());
+        path.push(Step { call: Some(place), state, next });
     }
     let (count, state, next) = furthest;
     let next: Vec<_> = next.into_iter().map(|place| calls[place].clone()).collect();
