@@ -124,14 +124,18 @@ impl Clock for FaultyClock {
 struct FaultyWatch {
     inner: Box<dyn Watch>,
     stalls: watch::Receiver<bool>,
+    /// What `inner` gave while the feed stalls. A dropped future of `next` must not lose it.
+    stalled: Option<Batch>,
 }
 
 impl Watch for FaultyWatch {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
         Box::pin(async move {
-            let batch = self.inner.next().await?;
+            if self.stalled.is_none() {
+                self.stalled = Some(self.inner.next().await?);
+            }
             let _ = self.stalls.wait_for(|stalls| !stalls).await;
-            Ok(batch)
+            Ok(self.stalled.take().expect("a batch"))
         })
     }
 }
@@ -175,7 +179,8 @@ impl Store for FaultyStore {
 
     fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
         let inner = self.inner.watch(prefix, after)?;
-        Ok(Box::new(FaultyWatch { inner, stalls: self.faults.feed_stalls.subscribe() }))
+        let stalls = self.faults.feed_stalls.subscribe();
+        Ok(Box::new(FaultyWatch { inner, stalls, stalled: None }))
     }
 
     fn revision(&self) -> Revision {
