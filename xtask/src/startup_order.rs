@@ -1,5 +1,6 @@
-//! `cargo xtask startup-order`: lists the functions that run during the start of the server and its
-//! first requests. The linker places them next to each other (`crates/keelson/build.rs`).
+//! `cargo xtask startup-order`: lists the functions that run during the start of the server, its
+//! first requests, and with simulated nodes. The linker places them next to each other
+//! (`crates/keelson/build.rs`).
 
 use crate::commands;
 use anyhow::{Context, Result, bail, ensure};
@@ -15,6 +16,8 @@ const FOLDER: &str = "target/startup-order";
 /// How long the first round of the control loops takes under valgrind.
 const FIRST_ROUND: Duration = Duration::from_secs(45);
 const TOKEN: &str = "startup-order";
+/// Flags of the server with simulated nodes.
+const SIMULATION: [&str; 2] = ["--simulate", "--simulate-nodes=3"];
 /// Method, path, content type and body of the requests. They are sent over HTTP/1.1 and over
 /// HTTP/2.
 const REQUESTS: [[&str; 4]; 13] = [
@@ -59,9 +62,9 @@ const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","lab
 const CONFIG_MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}";
 
 /// Builds the program, runs it under valgrind and perf, and writes the list: first the functions of
-/// the start, then those that only requests run. Valgrind lacks some instruction sets, such as
-/// AVX-512, so the program runs other functions under it. Perf adds functions of this processor
-/// that cause page faults during the start.
+/// the start, then those that only requests run, then those that only simulated nodes run. Valgrind
+/// lacks some instruction sets, such as AVX-512, so the program runs other functions under it. Perf
+/// adds functions of this processor that cause page faults during the start.
 pub fn run() -> Result<()> {
     // The symbols of libraries are those of a usual dist build, because only the last rustc gets
     // these flags.
@@ -74,10 +77,10 @@ pub fn run() -> Result<()> {
     let tokens = format!("{FOLDER}/tokens.csv");
     std::fs::write(&tokens, format!("{TOKEN},admin,admin,system:masters\n")).context("tokens")?;
     let page_faults = page_faults()?;
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--quiet", "--tool=callgrind", "--demangle=no"]);
-    valgrind.arg(format!("--callgrind-out-file={FOLDER}/profile"));
-    trace(valgrind, |server| {
+    trace(valgrind("simulation"), &SIMULATION, |server| {
+        wait_until_idle(server, FIRST_ROUND).map(drop)
+    })?;
+    trace(valgrind("profile"), &[], |server| {
         wait_until_idle(server, FIRST_ROUND).and_then(|url| {
             // Writes the profile of the start to `profile.1`.
             commands::run(
@@ -88,33 +91,52 @@ pub fn run() -> Result<()> {
     })?;
     let start = read(&format!("{FOLDER}/profile.1"))?;
     let all = read(&format!("{FOLDER}/profile"))?;
+    let simulation = read(&format!("{FOLDER}/simulation"))?;
     let faulting = page_faults.lines().filter_map(function_of_page_fault);
     let (first, rest) = in_order(&start, &all, faulting);
+    let simulated = more_of(&simulation, &[&first, &rest]);
     let compiler = Command::new("rustc").arg("--version").output().context("run rustc")?;
     let mut list = format!(
         "# Written by `cargo xtask startup-order` with {}",
         String::from_utf8_lossy(&compiler.stdout)
     );
-    list.extend(first.iter().chain(&rest).flat_map(|name| [*name, "\n"]));
+    let names = first.iter().chain(&rest).chain(&simulated);
+    list.extend(names.flat_map(|name| [*name, "\n"]));
     std::fs::write(LIST, list).context(LIST)?;
-    let first = first.len();
-    let rest = rest.len();
+    let [first, rest, simulated] = [first.len(), rest.len(), simulated.len()];
     std::fs::remove_dir_all(FOLDER).context(FOLDER)?;
-    writeln!(std::io::stdout(), "{LIST}: {first} functions of the start, and {rest} of requests")
-        .context("write to stdout")
+    writeln!(
+        std::io::stdout(),
+        "{LIST}: {first} functions of the start, {rest} of requests, {simulated} of simulated nodes"
+    )
+    .context("write to stdout")
 }
 
 fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| path.to_owned())
 }
 
-/// Runs the server under `tool`, on an empty data folder, calls `client`, and stops the server.
-fn trace(mut tool: Command, client: impl FnOnce(&mut Child) -> Result<()>) -> Result<()> {
+/// Returns the command that writes a profile to `file`.
+fn valgrind(file: &str) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--tool=callgrind", "--demangle=no"]);
+    command.arg(format!("--callgrind-out-file={FOLDER}/{file}"));
+    command
+}
+
+/// Runs the server with more flags under `tool`, on an empty data folder, calls `client`, and stops
+/// the server.
+fn trace(
+    mut tool: Command,
+    flags: &[&str],
+    client: impl FnOnce(&mut Child) -> Result<()>,
+) -> Result<()> {
     let data = format!("{FOLDER}/data");
     let _ = std::fs::remove_dir_all(&data);
     let mut server = tool
         .args([PROGRAM, "serve", "--bind-address", "127.0.0.1", "--secure-port", "0"])
         .args(["--data-dir", &data, "--token-auth-file", &format!("{FOLDER}/tokens.csv")])
+        .args(flags)
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("run {}", tool.get_program().display()))?;
@@ -130,7 +152,7 @@ fn page_faults() -> Result<String> {
     let faults = format!("{FOLDER}/faults");
     let mut perf = Command::new("perf");
     perf.args(["record", "--quiet", "--event", "page-faults", "--count", "1", "--output", &faults]);
-    trace(perf, |server| send_requests(&wait_until_idle(server, Duration::from_secs(5))?))?;
+    trace(perf, &[], |server| send_requests(&wait_until_idle(server, Duration::from_secs(5))?))?;
     let mut script = Command::new("perf");
     script.args(["script", "--input", &faults, "--fields", "ip,sym,dso", "--no-demangle"]);
     let output = script.output().context("run perf script")?;
@@ -207,6 +229,15 @@ fn in_order<'t>(
     (by_cost(first), by_cost(rest))
 }
 
+/// Returns the other functions of a profile, the most costly ones first.
+fn more_of<'t>(profile: &'t str, known: &[&[&str]]) -> Vec<&'t str> {
+    let known: BTreeSet<&str> = known.iter().flat_map(|names| names.iter().copied()).collect();
+    let mut more: Vec<_> = costs(profile).into_iter().collect();
+    more.retain(|(name, _)| !known.contains(name));
+    more.sort_by_key(|(_, cost)| Reverse(*cost));
+    more.into_iter().map(|(name, _)| name).collect()
+}
+
 /// Parses a profile of callgrind. Returns the instructions of each function itself, without those
 /// of the functions that it calls. Leaves out functions without a name.
 fn costs(profile: &str) -> BTreeMap<&str, u64> {
@@ -263,5 +294,7 @@ mod tests {
         let all = "fn=(1) main\n0 5\nfn=(2) _RNv1a\n0 7\nfn=(3) b\n+2 1\nfn=(5) c\n0 2\n";
         let order = in_order(start, all, ["page_fault"].into_iter());
         assert_eq!(order, (vec!["_RNv1a", "main", "page_fault"], vec!["c", "b"]));
+        let simulation = "fn=(1) main\n0 5\nfn=(2) d\n0 7\nfn=(3) b\n0 1\nfn=(4) e\n0 9\n";
+        assert_eq!(more_of(simulation, &[&order.0, &order.1]), ["e", "d"]);
     }
 }
