@@ -242,6 +242,23 @@ impl<W> Level<W> {
         true
     }
 
+    /// Returns the seats of a request but one, while it is still executed. The caller starts
+    /// waiting requests afterwards.
+    pub fn narrow(&mut self, now: Nanoseconds, seat: &mut Seat) {
+        self.advance(now);
+        let wide = *seat;
+        seat.work = Work::ONE;
+        let more = wide.work.width() - 1;
+        self.seats_in_use -= more;
+        if let Some(queue) = seat.queue.and_then(|place| self.queues.get_mut(place as usize)) {
+            queue.seats_in_use -= more;
+            // The queue is charged what these seats were used; the last one is by `finish`.
+            queue.next_start += seconds_between(seat.started, now) * f64::from(more);
+            queue.next_start -= assumed_work(wide.work) - assumed_work(seat.work);
+        }
+        self.count_demand();
+    }
+
     /// Ends the execution of a request. Returns how long its seats are still held; then the caller
     /// returns them by [`Level::release`]. If the time is zero they are returned already.
     pub fn finish(&mut self, now: Nanoseconds, seat: &Seat) -> Nanoseconds {

@@ -81,3 +81,20 @@ fn a_higher_limit_and_another_shape_start_those_that_wait() {
     assert!(next(&mut level).is_some() && next(&mut level).is_some());
     assert_eq!(level.waiting(), 0);
 }
+
+#[test]
+fn a_request_may_return_all_seats_but_one() {
+    const MILLISECOND: u64 = 1_000_000;
+    let mut level = Level::new(QUEUE, 5, 0);
+    let Arrival::Started(mut seat) = arrive(&mut level, "a", 5) else { panic!("no seat") };
+    assert!(matches!(arrive(&mut level, "b", 1), Arrival::Waits(_)));
+    assert_eq!(next(&mut level), None);
+    level.narrow(2 * MILLISECOND, &mut seat);
+    assert_eq!((level.executing(), level.seats_in_use()), (1, 1));
+    assert_eq!(next(&mut level), Some("b"));
+    assert_eq!(level.finish(6 * MILLISECOND, &seat), 0);
+    assert_eq!(level.seats_in_use(), 1);
+    // It is charged what it used: five seats for 2 ms, and one for 4.
+    let charged: Vec<f64> = level.dump().map(|queue| queue.next_start).collect();
+    assert!(charged.iter().any(|seconds| (seconds - 0.014).abs() < 1e-9), "{charged:?}");
+}

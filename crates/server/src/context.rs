@@ -30,6 +30,8 @@ pub(crate) struct RequestContext {
     seat: Option<InFlightGuard>,
     /// The seat by priority and fairness.
     fair_seat: Option<FairSeat>,
+    /// Whose request it is, once that is known; else empty.
+    user: Str,
     /// The FlowSchema and level of the request, which the headers of the response name.
     flow: Option<Arc<FlowOfLevel>>,
     /// The seat of a connection to something that runs.
@@ -92,6 +94,7 @@ impl RequestContext {
 
     /// Records user and verb, once the request is authenticated.
     pub fn authenticated(&mut self, user: &User, attributes: &Attributes) {
+        self.user = user.name.clone();
         if let Some(log) = &mut self.log {
             log.authenticated(user, attributes);
         }
@@ -105,6 +108,19 @@ impl RequestContext {
     /// Keeps the seat by priority and fairness until the request ends.
     pub fn set_fair_seat(&mut self, seat: FairSeat) {
         self.fair_seat = Some(seat);
+    }
+
+    /// Returns the seats by priority and fairness: all, or all but one.
+    pub fn return_fair_seats(&mut self, but_one: bool) {
+        match &mut self.fair_seat {
+            Some(seat) if but_one => seat.narrow(),
+            seat => *seat = None,
+        }
+    }
+
+    /// Returns whose request it is; empty if that is not known.
+    pub fn user(&self) -> &Str {
+        &self.user
     }
 
     /// Records the FlowSchema and level of the request.

@@ -78,6 +78,7 @@ mod tls;
 mod tls_options;
 mod traced;
 mod translation;
+mod turns;
 mod upgrade;
 mod version;
 mod view;

@@ -2,12 +2,14 @@
 
 use crate::body::Body;
 use crate::context::RequestContext;
+use crate::turns::{self, Turn};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use tokio::sync::SemaphorePermit;
 
 /// Most bytes passed to HTTP/2 at once. It buffers them even if the client reads nothing.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -17,6 +19,9 @@ pub(crate) struct ResponseBody {
     pub body: Body,
     /// Whether it is split into chunks of [`PIECE_BYTES`].
     is_split: bool,
+    /// The turn of a list.
+    turn: Turn,
+    _without_seat: Option<SemaphorePermit<'static>>,
     /// Dropped when the body ends.
     pub context: RequestContext,
 }
@@ -48,8 +53,14 @@ pub(crate) fn mark_waiting_for_client() {
 }
 
 impl ResponseBody {
-    pub fn new(body: Body, is_split: bool, context: RequestContext) -> ResponseBody {
-        ResponseBody { body, is_split, context }
+    pub fn new(body: Body, is_split: bool, mut context: RequestContext) -> ResponseBody {
+        // What is left of a list is sent in turns, and holds little memory.
+        let is_list = body.turn_bytes().is_some() && body.is_lasting();
+        let without_seat = if is_list { turns::without_seat() } else { None };
+        if is_list {
+            context.return_fair_seats(without_seat.is_none());
+        }
+        ResponseBody { body, is_split, turn: Turn::default(), _without_seat: without_seat, context }
     }
 }
 
@@ -64,7 +75,9 @@ impl HttpBody for ResponseBody {
         let this = self.get_mut();
         let polled = this.poll_inner(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
-            this.context.sent(frame.data_ref().map_or(0, Bytes::len));
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            this.context.sent(bytes);
+            this.turn.spend(bytes);
         }
         polled
     }
@@ -84,7 +97,7 @@ impl ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         if !self.is_split {
-            return Pin::new(&mut self.body).poll_frame(cx);
+            return self.poll_in_turn(cx);
         }
         if let Body::Whole(Some(bytes)) = &mut self.body
             && bytes.len() > PIECE_BYTES
@@ -92,7 +105,7 @@ impl ResponseBody {
             mark_waiting_for_client();
             return Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))));
         }
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let polled = self.poll_in_turn(cx);
         let outcome = if polled.is_ready() {
             PollOutcome::WaitingForClient
         } else {
@@ -100,5 +113,15 @@ impl ResponseBody {
         };
         LAST_POLL.set(Some(outcome));
         polled
+    }
+
+    fn poll_in_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if let Some(bytes_max) = self.body.turn_bytes() {
+            ready!(self.turn.poll(self.context.user(), bytes_max, cx));
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 }

@@ -64,6 +64,11 @@ impl FlowMetrics {
         }
     }
 
+    /// Counts seats that are returned before the end of an execution.
+    pub fn narrowed(&self, seats: u32) {
+        self.executing_seats.add(-i64::from(seats));
+    }
+
     /// Counts the end of an execution.
     pub fn finished(&self, work: Work, took: Duration, is_watch: bool) {
         self.executing.add(-1);

@@ -197,6 +197,25 @@ impl Drop for FairSeat {
 }
 
 impl FairSeat {
+    /// Returns all seats but one: the rest of the request is sent in turns with others.
+    pub fn narrow(&mut self) {
+        let more = self.seat.work().width() - 1;
+        if more == 0 {
+            return;
+        }
+        let level = &self.flow.level;
+        let now = level.now();
+        let somebody_waits = {
+            let mut state = level.lock();
+            state.level.narrow(now, &mut self.seat);
+            state.level.waiting() > 0
+        };
+        self.flow.metrics.narrowed(more);
+        if somebody_waits {
+            level.dispatch();
+        }
+    }
+
     /// Returns the seats after a while, in which watchers get the event of the request.
     fn hold(&self, held: Duration) {
         let level = self.flow.level.clone();

@@ -3,7 +3,7 @@
 use crate::world::{Client, Options, POLL_TIMEOUT, Response, Server};
 use keelson_server::Limits;
 use serde_json::{Value, json};
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
@@ -247,6 +247,43 @@ fn a_watch_returns_its_seat_when_its_initial_events_are_out() {
     wait_for(&client, 0, 0);
     assert_eq!(get_as(&client, "alice", "/version").status, 200);
     drop(watches);
+    server.stop();
+}
+
+/// As upstream does not: a client that reads slowly would keep those of its level waiting.
+#[test]
+fn a_long_list_returns_its_seat_when_it_begins_to_be_sent() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 5});
+    let server = start(&queuing, &["slow"]);
+    let client = server.client();
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"metadata": {"name": "slow"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "slow"}]});
+    let bindings = format!("/apis/{group}/v1/clusterrolebindings");
+    assert_eq!(client.post(&bindings, &binding).status, 201);
+    // More than the buffers of both sides hold.
+    let text = "v".repeat(900_000);
+    for at in 0..30 {
+        let map = json!({"metadata": {"name": format!("m-{at}")}, "data": {"k": text}});
+        assert_eq!(client.post(MAPS, &map).status, 201);
+    }
+    let mut list = client.write(
+        format!(
+            "GET {MAPS} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer t\r\n\
+             Impersonate-User: slow\r\n\r\n"
+        )
+        .as_bytes(),
+    );
+    let mut line = String::new();
+    list.read_line(&mut line).expect("a status line");
+    assert_eq!(line, "HTTP/1.1 200 OK\r\n");
+    wait_for(&client, 0, 0);
+    assert_eq!(get_as(&client, "slow", "/version").status, 200);
+    let mut rest = String::new();
+    list.read_to_string(&mut rest).expect("the list");
+    assert!(rest.len() > 30 * text.len() && rest.ends_with("]}\n"), "{}", rest.len());
     server.stop();
 }
 
