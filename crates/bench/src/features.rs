@@ -16,10 +16,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Rounds of both servers in turn, so that noise of the machine affects both.
-const ROUNDS: u32 = 8;
+/// Pairs of servers, one after the other: two processes of the same program and flags differ by up
+/// to a tenth, as long as they live.
+const PAIRS: u32 = 6;
+/// Rounds of both servers of a pair in turn, so that noise of the machine affects both. The first
+/// is not counted.
+const ROUNDS: u32 = 3;
 /// A round lasts the duration of a profile divided by this.
-const ROUND_DIVISOR: u32 = 8;
+const ROUND_DIVISOR: u32 = 16;
 /// Objects that the flooding tenant lists.
 const FLOODED: usize = 2_000;
 /// Connections of the flooding tenant.
@@ -179,35 +183,67 @@ pub async fn ratios(run: &Arc<Run>, feature: Feature) -> Result<(Ratios, Load)> 
     if run.program().is_none() {
         return Ok((Ratios::default(), all));
     }
+    let mut took = vec![];
+    for number in 0..PAIRS {
+        let mut pair = measured(run, feature, number % 2 == 1, &mut all).await?;
+        took.append(&mut pair);
+    }
+    let pairs = |of: fn(&Both) -> Took| -> Vec<[Took; 2]> {
+        took.iter().map(|[off, on]| [of(off), of(on)]).collect()
+    };
+    let get = Ratio::of(&pairs(|took| took.get));
+    let create = Ratio::of(&pairs(|took| took.create));
+    let both = Ratio::of(&pairs(|took| took.get.plus(took.create)));
+    Ok((Ratios { get, create, both }, all))
+}
+
+/// What a get and a create took.
+struct Both {
+    get: Took,
+    create: Took,
+}
+
+/// Starts a server without and one with the feature, the latter first if `on_first`. Returns what
+/// was measured in each round, without and with.
+async fn measured(
+    run: &Arc<Run>,
+    feature: Feature,
+    on_first: bool,
+    all: &mut Load,
+) -> Result<Vec<[Both; 2]>> {
     let dir = TempDir::new()?;
     let uses_kms = feature == Feature::Encryption(Provider::Kms);
     let _kms = uses_kms.then(|| FakeKms::start(&socket(dir.path()), KmsBehaviour::default()));
+    let mut arguments = feature.arguments(dir.path())?;
+    if on_first {
+        arguments.reverse();
+    }
     let mut servers = vec![];
-    for more in feature.arguments(dir.path())? {
+    for more in arguments {
         let bench = open_with(run, &more).await?;
         let account = accounts::account(&bench).await?;
         servers.push((bench.with(account), bench));
     }
-    let mut get = vec![];
-    let mut create = vec![];
-    let mut both = vec![];
+    let mut rounds = vec![];
     for round in 0..ROUNDS {
         let mut took = vec![];
         for (bench, _) in &servers {
-            let creates = creates(bench, round, &mut all).await?;
-            took.push((gets(bench, &mut all).await?, creates));
+            let create = creates(bench, round, all).await?;
+            took.push(Both { get: gets(bench, all).await?, create });
         }
-        if let [(get_off, create_off), (get_on, create_on)] = took[..] {
-            get.push([get_off, get_on]);
-            create.push([create_off, create_on]);
-            both.push([get_off.plus(create_off), get_on.plus(create_on)]);
+        if on_first {
+            took.reverse();
+        }
+        if let Ok(pair) = <[Both; 2]>::try_from(took)
+            && round > 0
+        {
+            rounds.push(pair);
         }
     }
     for (_, bench) in servers {
         bench.close().await?;
     }
-    let [get, create, both] = [get, create, both].map(|pairs| Ratio::of(&pairs));
-    Ok((Ratios { get, create, both }, all))
+    Ok(rounds)
 }
 
 /// Starts a server with more arguments.

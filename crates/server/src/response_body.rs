@@ -122,6 +122,11 @@ impl ResponseBody {
         if let Some(bytes_max) = self.body.turn_bytes() {
             ready!(self.turn.poll(self.context.user(), bytes_max, cx));
         }
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if polled.is_pending() {
+            // A list has more to do before its next piece.
+            self.turn.end();
+        }
+        polled
     }
 }

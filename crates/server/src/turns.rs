@@ -52,7 +52,12 @@ struct Line {
 impl Turn {
     /// Counts what was sent.
     pub fn spend(&mut self, bytes: usize) {
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Ends the turn, whatever was sent.
+    pub fn end(&mut self) {
+        self.bytes = usize::MAX;
     }
 
     /// Ready while less than `bytes_max` were sent in this turn; then waits for the next one.
@@ -149,7 +154,13 @@ impl Drop for Leader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::body::{Body, ChunkSource, Step};
+    use crate::context::RequestContext;
+    use crate::response_body::ResponseBody;
+    use http_body::Body as _;
+    use keelson_meta::Failure;
     use std::future::poll_fn;
+    use std::pin::Pin;
     use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
     const PIECE: usize = 10;
@@ -168,6 +179,26 @@ mod tests {
     fn drain(from: &mut UnboundedReceiver<&'static str>) -> String {
         let all: Vec<_> = std::iter::from_fn(|| from.try_recv().ok()).collect();
         all.join(" ")
+    }
+
+    /// A list that yields, says so, and ends.
+    struct Computes(usize, UnboundedSender<&'static str>);
+
+    impl ChunkSource for Computes {
+        fn next(&mut self) -> Result<Step, Failure> {
+            self.1.send(if self.0 > 0 { "c" } else { "done" }).expect("the test listens");
+            let Some(left) = self.0.checked_sub(1) else { return Ok(Step::Done) };
+            self.0 = left;
+            Ok(Step::Yield)
+        }
+
+        fn is_done(&self) -> bool {
+            false
+        }
+
+        fn source_bytes(&self) -> u64 {
+            0
+        }
     }
 
     /// One test, because the line is shared.
@@ -208,5 +239,21 @@ mod tests {
         });
         assert_eq!(drain(&mut heard), "d e e");
         assert!(!line().is_led);
+
+        // A list that has to compute before its first piece waits in line, too.
+        second.block_on(async {
+            let source = Body::Listing(Box::new(Computes(2, said.clone())));
+            let mut body = ResponseBody::new(source, false, RequestContext::default());
+            let list = tokio::spawn(async move {
+                let end = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+                assert!(end.is_none());
+            });
+            while !line().is_led {
+                assert!(!list.is_finished());
+                yield_now().await;
+            }
+            list.await.expect("no panic");
+        });
+        assert_eq!(drain(&mut heard), "c c done");
     }
 }
