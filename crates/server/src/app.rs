@@ -16,6 +16,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::rewrite::Pages;
 use crate::stream_limit::StreamLimit;
+use crate::turns::Lists;
 use crate::version::VersionInfo;
 use arc_swap::ArcSwap;
 use keelson_audit::Audit;
@@ -160,6 +161,8 @@ pub struct State {
     pub(crate) in_flight: Arc<InFlight>,
     /// Replaces `in_flight`; `None`: it is switched off.
     pub(crate) fairness: Option<Arc<Fairness>>,
+    /// The lists that are being sent.
+    pub(crate) lists: Lists,
     pub(crate) streams: Arc<StreamLimit>,
     pub(crate) bodies: BodyMemory,
     pub(crate) pages: Pages,
@@ -179,6 +182,7 @@ impl State {
             health_counts: HealthCounts::default(),
             in_flight: Arc::new(InFlight::new(limits)),
             fairness: Fairness::new(limits),
+            lists: Lists::default(),
             streams: Arc::new(StreamLimit::new(limits)),
             bodies: BodyMemory::new(limits),
             pages: Pages::default(),

@@ -3,7 +3,6 @@
 
 use crate::app::App;
 use crate::body::Body;
-use crate::context::RequestContext;
 use crate::peer::Peer;
 use crate::response_body::ResponseBody;
 use http::{Method, Request, Response, StatusCode};
@@ -45,5 +44,5 @@ fn explorer_file(app: &App, request: &Request<Incoming>) -> Option<Response<Resp
 
 /// Returns a response that belongs to no request of the pipeline.
 fn without_context(body: Body) -> Response<ResponseBody> {
-    Response::new(ResponseBody::new(body, false, RequestContext::default()))
+    Response::new(ResponseBody::plain(body))
 }

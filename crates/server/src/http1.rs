@@ -84,8 +84,7 @@ where
             async move {
                 if let Some(refused) = host::refusal(request.version(), request.headers()) {
                     handover.state.response_ready();
-                    let context = RequestContext::default();
-                    return Ok(refused.map(|body| ResponseBody::new(body, false, context)));
+                    return Ok(refused.map(ResponseBody::plain));
                 }
                 // The rest of an unread body would be parsed as the next request.
                 let can_hand_over =
@@ -187,13 +186,13 @@ impl Handover {
         reply: Response<ResponseBody>,
         keep_alive: bool,
     ) -> Response<ResponseBody> {
-        let (head, ResponseBody { body, context, .. }) = reply.into_parts();
+        let (head, body) = reply.into_parts();
         match body {
-            Body::Stream(events) => {
+            ResponseBody { body: Body::Stream(events), context, .. } => {
                 *self.watch() = Some(WatchResponse { head, events, keep_alive, context });
                 std::future::pending().await
             }
-            body => Response::from_parts(head, ResponseBody::new(body, false, context)),
+            body => Response::from_parts(head, body),
         }
     }
 

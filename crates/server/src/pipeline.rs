@@ -313,7 +313,7 @@ impl Arrived {
         if let Some(connection) = self.connection {
             connection.start(std::mem::take(&mut self.context), app.shutdown.clone());
         }
-        response.map(|body| ResponseBody::new(body, is_http2, self.context))
+        response.map(|body| ResponseBody::new(body, is_http2, self.context, &app.state.lists))
     }
 
     /// Adds the headers that every response has.

@@ -2,14 +2,14 @@
 
 use crate::body::Body;
 use crate::context::RequestContext;
-use crate::turns::{self, Turn};
+use crate::turns::{Lists, Turn};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Most bytes passed to HTTP/2 at once. It buffers them even if the client reads nothing.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -19,11 +19,17 @@ pub(crate) struct ResponseBody {
     pub body: Body,
     /// Whether it is split into chunks of [`PIECE_BYTES`].
     is_split: bool,
-    /// The turn of a list.
-    turn: Turn,
-    _without_seat: Option<SemaphorePermit<'static>>,
+    /// `None`: it is no list that is encoded while it is sent.
+    sending: Option<Box<Sending>>,
     /// Dropped when the body ends.
     pub context: RequestContext,
+}
+
+/// What a list has while it is sent.
+struct Sending {
+    turn: Turn,
+    /// Counts it among the lists without a seat.
+    _without_seat: Option<OwnedSemaphorePermit>,
 }
 
 /// What a stream waits for after a poll of its body.
@@ -53,14 +59,28 @@ pub(crate) fn mark_waiting_for_client() {
 }
 
 impl ResponseBody {
-    pub fn new(body: Body, is_split: bool, mut context: RequestContext) -> ResponseBody {
-        // What is left of a list is sent in turns, and holds little memory.
-        let is_list = body.turn_bytes().is_some() && body.is_lasting();
-        let without_seat = if is_list { turns::without_seat() } else { None };
-        if is_list {
+    /// Creates the body of a response of the server with these lists.
+    pub fn new(
+        body: Body,
+        is_split: bool,
+        mut context: RequestContext,
+        lists: &Lists,
+    ) -> ResponseBody {
+        let mut sending = None;
+        if body.turn_bytes().is_some() && body.is_lasting() {
+            // What is left of a list is sent in turns, and holds little memory.
+            let without_seat = lists.without_seat();
             context.return_fair_seats(without_seat.is_none());
+            let turn = lists.turn(context.user().clone());
+            sending = Some(Box::new(Sending { turn, _without_seat: without_seat }));
         }
-        ResponseBody { body, is_split, turn: Turn::default(), _without_seat: without_seat, context }
+        ResponseBody { body, is_split, sending, context }
+    }
+
+    /// Creates the body of a response before there is a request, which is no list.
+    pub fn plain(body: Body) -> ResponseBody {
+        let context = RequestContext::default();
+        ResponseBody { body, is_split: false, sending: None, context }
     }
 }
 
@@ -77,7 +97,9 @@ impl HttpBody for ResponseBody {
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let bytes = frame.data_ref().map_or(0, Bytes::len);
             this.context.sent(bytes);
-            this.turn.spend(bytes);
+            if let Some(sending) = &mut this.sending {
+                sending.turn.spend(bytes);
+            }
         }
         polled
     }
@@ -119,13 +141,15 @@ impl ResponseBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Some(bytes_max) = self.body.turn_bytes() {
-            ready!(self.turn.poll(self.context.user(), bytes_max, cx));
-        }
+        let Some(sending) = &mut self.sending else {
+            return Pin::new(&mut self.body).poll_frame(cx);
+        };
+        let bytes_max = self.body.turn_bytes().unwrap_or(usize::MAX);
+        ready!(sending.turn.poll(bytes_max, cx));
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if polled.is_pending() {
-            // A list has more to do before its next piece.
-            self.turn.end();
+            // It has more to do before its next piece.
+            sending.turn.end();
         }
         polled
     }

@@ -224,6 +224,11 @@ fn what_does_not_fit_the_url_is_refused_in_upstreams_words() {
         "group": "a.example", "scope": "Cluster", "names": names, "versions": [version]}});
     assert_eq!(client.post(definitions, &definition).status, 201);
     let path = format!("{definitions}/as.a.example");
+    // Its conditions are written meanwhile.
+    client.poll(&path, |definition| {
+        let conditions = definition.body["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|condition| condition["type"] == "Established")
+    });
     for (member, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let metadata = client.get(&path).body["metadata"].clone();
         let stored = metadata[member].as_str().expect("a text");
