@@ -9,21 +9,22 @@
 //!
 //! AES-GCM is ring's, which needs half the time of the crate `aes-gcm`; that one has the keys of 24
 //! bytes, which ring has not. Keys in ring are not erased when they are dropped, as those of TLS.
-//! Of Salsa20 the crate `salsa20` makes the key and the first block, `keystream` the rest.
+//! Of Salsa20 the crate `salsa20` makes the key, `keystream` the blocks.
 
-use crate::keystream::{self, KeyStream, Processor};
+use crate::keystream::{KeyStream, Processor};
 use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};
 use aes_gcm::{AesGcm as Gcm, KeyInit};
 use bytes::{Buf, Bytes, BytesMut};
 use cbc::cipher::block_padding::Pkcs7;
-use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit, KeyIvInit, StreamCipher};
+use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
 use poly1305::Poly1305;
+use poly1305::universal_hash::UniversalHash;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use salsa20::cipher::Array;
 use salsa20::cipher::consts::U10;
-use salsa20::{Salsa20, hsalsa};
+use salsa20::hsalsa;
 use std::cell::RefCell;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
@@ -211,14 +212,14 @@ impl Secretbox {
     /// Encrypts and appends to `out`.
     pub fn seal(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
         let nonce: [u8; BOX_NONCE_BYTES] = public_random()?;
-        let mut stream = self.stream(&nonce);
+        let stream = self.stream(&nonce);
         out.extend_from_slice(&nonce);
         let tag_at = out.len();
         out.extend_from_slice(&[0; BOX_TAG_BYTES]);
         let at = out.len();
         out.extend_from_slice(plain);
         stream.apply(&mut out[at..]);
-        let tag = stream.tag_of.compute_unpadded(&out[at..]);
+        let tag = tag(&stream, &out[at..]);
         out[tag_at..at].copy_from_slice(&tag);
         Ok(())
     }
@@ -227,10 +228,9 @@ impl Secretbox {
     pub fn open(&self, mut plain: BytesMut) -> Result<Bytes, CipherError> {
         let short = CipherError::Short;
         let (nonce, rest) = plain.split_first_chunk::<BOX_NONCE_BYTES>().ok_or(short)?;
-        let (tag, sealed) = rest.split_first_chunk::<BOX_TAG_BYTES>().ok_or(short)?;
-        let mut stream = self.stream(nonce);
-        let expected = stream.tag_of.clone().compute_unpadded(sealed);
-        if !bool::from(expected.ct_eq(tag)) {
+        let (sent, sealed) = rest.split_first_chunk::<BOX_TAG_BYTES>().ok_or(short)?;
+        let stream = self.stream(nonce);
+        if !bool::from(tag(&stream, sealed).ct_eq(sent)) {
             return Err(CipherError::Box);
         }
         plain.advance(BOX_NONCE_BYTES + BOX_TAG_BYTES);
@@ -238,38 +238,22 @@ impl Secretbox {
         Ok(plain.freeze())
     }
 
-    /// Returns the key stream of the message, and the authenticator, whose key is what precedes it.
-    fn stream(&self, nonce: &[u8; BOX_NONCE_BYTES]) -> BoxStream {
+    /// Returns the key stream of a message.
+    fn stream(&self, nonce: &[u8; BOX_NONCE_BYTES]) -> KeyStream {
         let (long, rest) = nonce.split_at(BLOCK_BYTES);
         let long = Array::try_from(long).unwrap_or_default();
-        let rest = Array::try_from(rest).unwrap_or_default();
+        let rest = rest.try_into().unwrap_or_default();
         let key: [u8; BOX_KEY_BYTES] = hsalsa::<U10>(&(*self.key).into(), &long).into();
-        let key = Zeroizing::new(key);
-        let mut first = Salsa20::new(&(*key).into(), &rest);
-        let mut tag_key = Zeroizing::new([0; 32]);
-        first.apply_keystream(&mut *tag_key);
-        let tag_of = Poly1305::new(&(*tag_key).into());
-        BoxStream { rest: KeyStream::new(self.processor, &key, &rest.into()), first, tag_of }
+        KeyStream::new(self.processor, &Zeroizing::new(key), &rest)
     }
 }
 
-/// The key stream of a message of secretbox.
-struct BoxStream {
-    /// Begins within the first block.
-    first: Salsa20,
-    rest: KeyStream,
-    tag_of: Poly1305,
-}
-
-impl BoxStream {
-    /// Encrypts or decrypts a whole message.
-    fn apply(&mut self, message: &mut [u8]) {
-        // The other half of the first block is the key of the authenticator.
-        let at = message.len().min(keystream::BLOCK_BYTES / 2);
-        let (begin, rest) = message.split_at_mut(at);
-        self.first.apply_keystream(begin);
-        self.rest.apply_from(1, rest);
-    }
+/// Returns the tag of an encrypted message. Its key is what precedes the message in the stream.
+fn tag(stream: &KeyStream, sealed: &[u8]) -> poly1305::Tag {
+    let mut tag = Poly1305::new(&(*stream.begin()).into());
+    let (blocks, rest) = Array::slice_as_chunks(sealed);
+    tag.update(blocks);
+    tag.compute_unpadded(rest)
 }
 
 /// Random bytes of the system that are read ahead, so that not every value needs a system call.

@@ -114,9 +114,20 @@ impl Metrics {
     }
 
     /// Counts that the key of a plug-in was used for a value.
-    pub(crate) fn count_key(&self, plugin: &str, key_id_hash: &str, direction: Direction) {
-        let labels = [&*self.server, key_id_hash, plugin, direction.label()];
-        if let Some(series) = self.key_uses.get(&labels) {
+    pub(crate) fn count_key(
+        &self,
+        known: &KnownUses,
+        plugin: &str,
+        key_id_hash: &str,
+        direction: Direction,
+    ) {
+        let known = &known.0[direction as usize];
+        if known.get().is_none() {
+            let labels = [&*self.server, key_id_hash, plugin, direction.label()];
+            // Another thread may have been first.
+            self.key_uses.get(&labels).map(|found| known.set(found));
+        }
+        if let Some(series) = known.get() {
             series.metrics.count.increment();
             series.metrics.last.set_to_now();
         }
@@ -249,6 +260,10 @@ pub(crate) struct Counted<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct KnownSeries([OnceLock<OfResource>; 2]);
 
+/// The series in which the uses of a key in each direction are counted, once they are known.
+#[derive(Debug, Default)]
+pub(crate) struct KnownUses([OnceLock<Arc<Series<KeyUse>>>; 2]);
+
 /// The series of transformations that succeed.
 #[derive(Debug)]
 struct OfResource {
@@ -287,7 +302,7 @@ impl Counted<'_> {
         }
     }
 
-    /// Counts one that took so long, with a provider or key of this prefix.
+    /// Counts one that took so long, of a value with this prefix.
     pub fn count<T>(&self, prefix: &[u8], took: Duration, result: &Result<T, String>) {
         self.count_and_find(prefix, took, result);
     }

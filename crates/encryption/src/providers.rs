@@ -27,8 +27,8 @@ pub(crate) struct Providers(Vec<Provider>);
 #[derive(Debug)]
 enum Provider {
     Keys(Keys),
-    Kms(Arc<Plugin>),
-    Identity,
+    Kms(Arc<Plugin>, KnownSeries),
+    Identity(KnownSeries),
 }
 
 /// Keys of one cipher. The first one encrypts, all decrypt.
@@ -102,10 +102,10 @@ impl Providers {
                 ProviderConfig::Secretbox(keys) => {
                     Some(Provider::keys(b"k8s:enc:secretbox:v1:", keys, secretbox, NO_KEY_BOX)?)
                 }
-                ProviderConfig::Kms(kms) => {
-                    plugins.get(kms).map(|plugin| Provider::Kms(plugin.clone()))
-                }
-                ProviderConfig::Identity => Some(Provider::Identity),
+                ProviderConfig::Kms(kms) => plugins
+                    .get(kms)
+                    .map(|plugin| Provider::Kms(plugin.clone(), KnownSeries::default())),
+                ProviderConfig::Identity => Some(Provider::Identity(KnownSeries::default())),
             });
         }
         Ok(())
@@ -115,12 +115,12 @@ impl Providers {
     pub fn seal(&self, value: &Bytes, path: &[u8], counted: &Counted<'_>) -> Result<Bytes, String> {
         let Some(provider) = self.0.first() else { return Ok(value.clone()) };
         let began = Instant::now();
-        let sealed = match provider {
-            Provider::Identity => Ok(value.clone()),
-            Provider::Kms(plugin) => plugin.seal(value, path, began),
+        let (sealed, series) = match provider {
+            Provider::Identity(series) => (Ok(value.clone()), series),
+            Provider::Kms(plugin, series) => (plugin.seal(value, path, began), series),
             Provider::Keys(keys) => return keys.seal(value, path, began, counted),
         };
-        counted.count(provider.prefix(), began.elapsed(), &sealed);
+        counted.count_known(series, provider.prefix(), began.elapsed(), &sealed);
         sealed
     }
 
@@ -139,12 +139,14 @@ impl Providers {
             let Some(stored) = left.as_ref().filter(knows) else { continue };
             let began = Instant::now();
             let opened = match provider {
-                Provider::Identity => Ok(Opened::Plain { value: stored.clone(), is_stale: false }),
+                Provider::Identity(_) => {
+                    Ok(Opened::Plain { value: stored.clone(), is_stale: false })
+                }
                 Provider::Keys(keys) => {
                     let is_last = !self.0[at + 1..].iter().any(|later| later.knows(stored));
                     keys.open(given(&mut left, is_last), path, began, counted)
                 }
-                Provider::Kms(plugin) => {
+                Provider::Kms(plugin, _) => {
                     let sealed = &stored[plugin.prefix().len()..];
                     match (plugin.open(sealed, path), fetched.get(&at)) {
                         (Ok(KmsOpened::Waits { .. }), Some(error)) => Err(error.clone()),
@@ -159,9 +161,10 @@ impl Providers {
                 }
             };
             // A value that waits is counted when it is opened again; keys count themselves.
-            let is_counted = matches!(provider, Provider::Keys(_));
-            if !is_counted && !matches!(opened, Ok(Opened::Waits { .. })) {
-                counted.count(provider.read_label(), began.elapsed(), &opened);
+            if let Provider::Kms(_, series) | Provider::Identity(series) = provider
+                && !matches!(opened, Ok(Opened::Waits { .. }))
+            {
+                counted.count_known(series, provider.read_label(), began.elapsed(), &opened);
             }
             match opened {
                 Ok(Opened::Plain { value, is_stale }) => {
@@ -185,7 +188,7 @@ impl Providers {
     pub async fn fetch_keys(&self, stored: &[u8]) -> Fetched {
         let mut errors = Fetched::new();
         for (at, provider) in self.0.iter().enumerate() {
-            if let Provider::Kms(plugin) = provider
+            if let Provider::Kms(plugin, _) = provider
                 && let Some(sealed) = stored.strip_prefix(plugin.prefix())
                 && let Err(error) = plugin.fetch_key(sealed).await
             {
@@ -197,14 +200,14 @@ impl Providers {
 
     /// Whether a plug-in may have to be asked.
     pub fn may_wait(&self) -> bool {
-        self.0.iter().any(|provider| matches!(provider, Provider::Kms(_)))
+        self.0.iter().any(|provider| matches!(provider, Provider::Kms(..)))
     }
 
     /// Returns the name of the key that new values are encrypted with.
     pub fn write_key(&self) -> String {
         match self.0.first() {
-            None | Some(Provider::Identity) => IDENTITY.to_owned(),
-            Some(Provider::Kms(plugin)) => plugin.write_key_name(),
+            None | Some(Provider::Identity(_)) => IDENTITY.to_owned(),
+            Some(Provider::Kms(plugin, _)) => plugin.write_key_name(),
             Some(Provider::Keys(keys)) => {
                 let key = keys
                     .keys
@@ -262,7 +265,7 @@ impl Provider {
     /// that are encrypted to others.
     fn knows(&self, stored: &[u8]) -> bool {
         match self {
-            Provider::Identity => !stored.starts_with(ENCRYPTED),
+            Provider::Identity(_) => !stored.starts_with(ENCRYPTED),
             _ => stored.starts_with(self.prefix()),
         }
     }
@@ -270,7 +273,7 @@ impl Provider {
     /// Returns the prefix as the metrics of reads have it.
     fn read_label(&self) -> &[u8] {
         match self {
-            Provider::Identity => IDENTITY.as_bytes(),
+            Provider::Identity(_) => IDENTITY.as_bytes(),
             _ => self.prefix(),
         }
     }
@@ -278,8 +281,8 @@ impl Provider {
     fn prefix(&self) -> &[u8] {
         match self {
             Provider::Keys(keys) => keys.prefix,
-            Provider::Kms(plugin) => plugin.prefix(),
-            Provider::Identity => b"",
+            Provider::Kms(plugin, _) => plugin.prefix(),
+            Provider::Identity(_) => b"",
         }
     }
 }

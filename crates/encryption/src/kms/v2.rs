@@ -84,7 +84,7 @@ impl PluginV2 {
         encode_varint(bytes as u64, &mut out);
         seed.key.seal(plain, path, &mut out).map_err(|error| error.to_string())?;
         out.extend_from_slice(&seed.tail);
-        self.metrics.count_key(&self.name, &seed.key.key_id_hash, Direction::ToStorage);
+        self.count_use(&seed.key, Direction::ToStorage);
         Ok(out.into())
     }
 
@@ -98,7 +98,7 @@ impl PluginV2 {
         let Some(key) = key else { return Ok(KmsOpened::Waits { is_stale }) };
         let sealed = BytesMut::from(Bytes::from(envelope.encrypted_data));
         let value = key.open(sealed, path).map_err(|error| error.to_string())?;
-        self.metrics.count_key(&self.name, &key.key_id_hash, Direction::FromStorage);
+        self.count_use(&key, Direction::FromStorage);
         Ok(KmsOpened::Plain { value, is_stale })
     }
 
@@ -124,7 +124,7 @@ impl PluginV2 {
             .map_err(|why| format!("failed to decrypt DEK, error: {why}"))?;
         let plain = Zeroizing::new(response.plaintext);
         let key =
-            if is_seed { DataKey::seed(plain, &key_id)? } else { DataKey::key(&plain, &key_id)? };
+            if is_seed { DataKey::seed(&plain, &key_id)? } else { DataKey::key(&plain, &key_id)? };
         let keys = self.state().keys.insert(id, Arc::new(key));
         self.metrics.set_data_keys(&self.name, keys);
         Ok(())
@@ -226,7 +226,7 @@ impl PluginV2 {
         let began = Instant::now();
         let seed = random::<SEED_BYTES>().map(Zeroizing::new);
         self.metrics.count_generation(began, seed.is_ok());
-        let seed = Zeroizing::new(seed.map_err(|error| error.to_string())?.to_vec());
+        let seed = seed.map_err(|error| error.to_string())?;
         let request = EncryptRequest { plaintext: seed.to_vec(), uid: uid()? };
         let response: EncryptResponse = self
             .call(ENCRYPT, request)
@@ -240,7 +240,7 @@ impl PluginV2 {
             encrypted_dek_source_type: SEED,
         };
         envelope.check()?;
-        Ok((DataKey::seed(seed, &envelope.key_id)?, envelope))
+        Ok((DataKey::seed(&*seed, &envelope.key_id)?, envelope))
     }
 
     async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, String>
@@ -255,6 +255,10 @@ impl PluginV2 {
             .map_or_else(|status| grpc_code_name(status.code()), |_| "OK".to_owned());
         self.metrics.count_call(&self.name, path, &code, began);
         response.map_err(|status| grpc_error_text(&status))
+    }
+
+    fn count_use(&self, key: &DataKey, direction: Direction) {
+        self.metrics.count_key(&key.uses, &self.name, &key.key_id_hash, direction);
     }
 
     fn seed(&self) -> Result<WriteSeed, String> {
