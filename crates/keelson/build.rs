@@ -1,10 +1,11 @@
 //! Passes linker flags that reduce the resident memory of an idle server. The functions that run
 //! during the start are placed next to each other: the kernel maps 64 kB around each page that is
 //! touched, so in any other order most of the program is resident after the start. The relocations,
-//! all of which are read at the start, are packed: 20 kB instead of 770 kB. Tells the program the
-//! commit that it was built from.
+//! all of which are read at the start, are packed: 20 kB instead of 770 kB. What unwinds a panic is
+//! linked in, as a shared library of its own is mapped for it. Tells the program the commit that it
+//! was built from.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The symbols of the functions that run during the start, from `cargo xtask startup-order`.
@@ -42,7 +43,22 @@ fn main() {
             println!("cargo::rustc-link-arg-bins=-Xlinker");
             println!("cargo::rustc-link-arg-bins={argument}");
         }
+        if let Some(folder) = static_unwinder(Path::new(&variable("OUT_DIR"))) {
+            println!("cargo::rustc-link-search=native={}", folder.display());
+        }
     }
+}
+
+/// Makes a folder in which the static library that unwinds has the name of the shared one, so that
+/// the linker finds it first. `None` if the C compiler has none.
+fn static_unwinder(out: &Path) -> Option<PathBuf> {
+    let asked = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output().ok()?;
+    let archive = PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
+    let folder = out.join("unwinder");
+    std::fs::create_dir_all(&folder).ok()?;
+    // The name alone means that there is none, and no such file is here.
+    std::fs::copy(archive, folder.join("libgcc_s.a")).ok()?;
+    Some(folder)
 }
 
 /// Returns the commit that is checked out, or `unknown`. Only optimised builds have it: with every

@@ -18,10 +18,11 @@ const FIRST_ROUND: Duration = Duration::from_secs(45);
 const TOKEN: &str = "startup-order";
 /// Flags of the server with simulated nodes.
 const SIMULATION: [&str; 2] = ["--simulate", "--simulate-nodes=3"];
-/// Method, path, content type and body of the requests. They are sent over HTTP/1.1 and over
-/// HTTP/2.
-const REQUESTS: [[&str; 4]; 13] = [
-    ["GET", "/readyz", "", ""],
+/// A request that runs what every request runs, such as a handshake, and little else. Method, path,
+/// content type and body.
+const ANY_REQUEST: [[&str; 4]; 1] = [["GET", "/readyz", "", ""]];
+/// Other requests. All are sent over HTTP/1.1 and over HTTP/2.
+const REQUESTS: [[&str; 4]; 12] = [
     ["GET", "/version", "", ""],
     ["POST", PODS, JSON, POD],
     ["GET", ONE_POD, "", ""],
@@ -62,7 +63,8 @@ const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","lab
 const CONFIG_MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}";
 
 /// Builds the program, runs it under valgrind and perf, and writes the list: first the functions of
-/// the start, then those that only requests run, then those that only simulated nodes run. Valgrind
+/// the start, then those that any request runs beside them, such as a handshake, then those that
+/// only other requests run, then those that only simulated nodes run. Valgrind
 /// lacks some instruction sets, such as AVX-512, so the program runs other functions under it. Perf
 /// adds functions of this processor that cause page faults during the start.
 pub fn run() -> Result<()> {
@@ -80,34 +82,37 @@ pub fn run() -> Result<()> {
     trace(valgrind("simulation"), &SIMULATION, |server| {
         wait_until_idle(server, FIRST_ROUND).map(drop)
     })?;
-    trace(valgrind("profile"), &[], |server| {
-        wait_until_idle(server, FIRST_ROUND).and_then(|url| {
-            // Writes the profile of the start to `profile.1`.
-            commands::run(
-                Command::new("callgrind_control").args(["--dump", &server.id().to_string()]),
-            )?;
-            send_requests(&url)
-        })
+    trace(valgrind("requests"), &[], |server| {
+        let url = wait_until_idle(server, FIRST_ROUND)?;
+        // Each writes what has run since the one before: `requests.1`, `requests.2`; the end of the
+        // program writes the rest.
+        dump(server)?;
+        send_requests(&url, &ANY_REQUEST)?;
+        dump(server)?;
+        send_requests(&url, &REQUESTS)
     })?;
-    let start = read(&format!("{FOLDER}/profile.1"))?;
-    let all = read(&format!("{FOLDER}/profile"))?;
-    let simulation = read(&format!("{FOLDER}/simulation"))?;
-    let faulting = page_faults.lines().filter_map(function_of_page_fault);
-    let (first, rest) = in_order(&start, &all, faulting);
-    let simulated = more_of(&simulation, &[&first, &rest]);
+    let profiles = [
+        read(&format!("{FOLDER}/requests.1"))?,
+        read(&format!("{FOLDER}/requests.2"))?,
+        read(&format!("{FOLDER}/requests"))?,
+        read(&format!("{FOLDER}/simulation"))?,
+    ];
+    let faulting: Vec<&str> = page_faults.lines().filter_map(function_of_page_fault).collect();
+    let profiles = profiles.each_ref().map(|profile| costs(profile));
+    let parts = in_order(&profiles, &faulting);
     let compiler = Command::new("rustc").arg("--version").output().context("run rustc")?;
     let mut list = format!(
         "# Written by `cargo xtask startup-order` with {}",
         String::from_utf8_lossy(&compiler.stdout)
     );
-    let names = first.iter().chain(&rest).chain(&simulated);
-    list.extend(names.flat_map(|name| [*name, "\n"]));
+    list.extend(parts.iter().flatten().flat_map(|name| [*name, "\n"]));
     std::fs::write(LIST, list).context(LIST)?;
-    let [first, rest, simulated] = [first.len(), rest.len(), simulated.len()];
+    let [start, any, others, simulated] = parts.map(|part| part.len());
     std::fs::remove_dir_all(FOLDER).context(FOLDER)?;
     writeln!(
         std::io::stdout(),
-        "{LIST}: {first} functions of the start, {rest} of requests, {simulated} of simulated nodes"
+        "{LIST}: {start} functions of the start, {any} of any request, {others} of others, \
+         {simulated} of simulated nodes"
     )
     .context("write to stdout")
 }
@@ -147,12 +152,19 @@ fn trace(
     result
 }
 
-/// Returns the page faults of a run, in the output format of `perf script`.
+/// Lets callgrind write what has run since it did so last.
+fn dump(server: &Child) -> Result<()> {
+    commands::run(Command::new("callgrind_control").args(["--dump", &server.id().to_string()]))
+}
+
+/// Returns the page faults of a start and a request, in the output format of `perf script`.
 fn page_faults() -> Result<String> {
     let faults = format!("{FOLDER}/faults");
     let mut perf = Command::new("perf");
     perf.args(["record", "--quiet", "--event", "page-faults", "--count", "1", "--output", &faults]);
-    trace(perf, &[], |server| send_requests(&wait_until_idle(server, Duration::from_secs(5))?))?;
+    trace(perf, &[], |server| {
+        send_requests(&wait_until_idle(server, Duration::from_secs(5))?, &ANY_REQUEST)
+    })?;
     let mut script = Command::new("perf");
     script.args(["script", "--input", &faults, "--fields", "ip,sym,dso", "--no-demangle"]);
     let output = script.output().context("run perf script")?;
@@ -167,10 +179,10 @@ fn function_of_page_fault(line: &str) -> Option<&str> {
     (file.trim_end_matches(')').ends_with(PROGRAM) && name != "[unknown]").then_some(name)
 }
 
-fn send_requests(url: &str) -> Result<()> {
+fn send_requests(url: &str, requests: &[[&str; 4]]) -> Result<()> {
     for version in ["--http1.1", "--http2"] {
-        for request in REQUESTS {
-            send_request(url, version, request)?;
+        for request in requests {
+            send_request(url, version, *request)?;
         }
     }
     Ok(())
@@ -206,41 +218,32 @@ fn wait_until_idle(server: &mut Child, first_round: Duration) -> Result<String> 
     bail!("the server ended before it was ready")
 }
 
-/// Returns the functions of the start and those that only requests run. `start` and `all` are
-/// profiles; `faulting` are more functions of the start. Both lists are sorted by the cost during
-/// requests, so that the functions that take most of their time are together on few pages.
-fn in_order<'t>(
-    start: &'t str,
-    all: &'t str,
-    faulting: impl Iterator<Item = &'t str>,
-) -> (Vec<&'t str>, Vec<&'t str>) {
-    let start = costs(start);
-    let mut requests = costs(all);
-    for (name, cost) in &start {
-        requests.entry(name).and_modify(|all| *all = all.saturating_sub(*cost));
-    }
-    let by_cost = |names: BTreeSet<&'t str>| {
-        let mut names: Vec<_> = names.into_iter().collect();
-        names.sort_by_key(|name| Reverse(requests.get(name).copied().unwrap_or_default()));
-        names
-    };
-    let first: BTreeSet<&str> = start.keys().copied().chain(faulting).collect();
-    let rest = requests.keys().copied().filter(|name| !first.contains(name)).collect();
-    (by_cost(first), by_cost(rest))
-}
+/// The instructions of each function.
+type Costs<'t> = BTreeMap<&'t str, u64>;
 
-/// Returns the other functions of a profile, the most costly ones first.
-fn more_of<'t>(profile: &'t str, known: &[&[&str]]) -> Vec<&'t str> {
-    let known: BTreeSet<&str> = known.iter().flat_map(|names| names.iter().copied()).collect();
-    let mut more: Vec<_> = costs(profile).into_iter().collect();
-    more.retain(|(name, _)| !known.contains(name));
-    more.sort_by_key(|(_, cost)| Reverse(*cost));
-    more.into_iter().map(|(name, _)| name).collect()
+/// Returns the functions of each profile that are in none before it: those of the start, of any
+/// request, of other requests, and of simulated nodes. `faulting` are more functions of the second.
+/// Each part is sorted by the cost during requests, so that the functions that take most of their
+/// time are together on few pages; that of the simulation by its own.
+fn in_order<'t>(profiles: &[Costs<'t>; 4], faulting: &[&'t str]) -> [Vec<&'t str>; 4] {
+    let [_, any, others, simulation] = profiles;
+    let cost = |of: &[&Costs<'_>], name: &str| -> u64 {
+        of.iter().filter_map(|costs| costs.get(name)).sum()
+    };
+    let mut known = BTreeSet::new();
+    std::array::from_fn(|at| {
+        let more = if at == 1 { faulting } else { &[] };
+        let names = profiles[at].keys().chain(more).copied();
+        let mut part: Vec<&str> = names.filter(|name| known.insert(*name)).collect();
+        let measure: &[&Costs<'_>] = if at == 3 { &[simulation] } else { &[any, others] };
+        part.sort_by_key(|name| Reverse(cost(measure, name)));
+        part
+    })
 }
 
 /// Parses a profile of callgrind. Returns the instructions of each function itself, without those
 /// of the functions that it calls. Leaves out functions without a name.
-fn costs(profile: &str) -> BTreeMap<&str, u64> {
+fn costs(profile: &str) -> Costs<'_> {
     let mut names = BTreeMap::new();
     let mut costs = BTreeMap::new();
     let mut function = None;
@@ -291,10 +294,13 @@ mod tests {
     fn functions_are_sorted_by_their_own_cost_during_requests() {
         let start = "fn=(1) main\n0 5\ncfn=(2) _RNv1a'2\ncalls=1 0\n0 90\nfn=(2)\n0 3\nfn=(4) 0x10c0\n0 1\n";
         assert_eq!(costs(start), [("_RNv1a", 3), ("main", 5)].into());
-        let all = "fn=(1) main\n0 5\nfn=(2) _RNv1a\n0 7\nfn=(3) b\n+2 1\nfn=(5) c\n0 2\n";
-        let order = in_order(start, all, ["page_fault"].into_iter());
-        assert_eq!(order, (vec!["_RNv1a", "main", "page_fault"], vec!["c", "b"]));
-        let simulation = "fn=(1) main\n0 5\nfn=(2) d\n0 7\nfn=(3) b\n0 1\nfn=(4) e\n0 9\n";
-        assert_eq!(more_of(simulation, &[&order.0, &order.1]), ["e", "d"]);
+        let any = "fn=(1) main\n0 1\nfn=(2) _RNv1a\n0 4\nfn=(3) b\n+2 1\nfn=(5) c\n0 2\n";
+        let others = "fn=(1) b\n0 5\nfn=(2) d\n0 1\nfn=(3) f\n0 2\n";
+        let simulation = "fn=(1) d\n0 5\nfn=(2) g\n0 7\nfn=(4) e\n0 9\n";
+        let profiles = [start, any, others, simulation].map(costs);
+        let order = in_order(&profiles, &["page_fault", "main"]);
+        assert_eq!(order[0], ["_RNv1a", "main"]);
+        assert_eq!(order[1], ["b", "c", "page_fault"]);
+        assert_eq!((&*order[2], &*order[3]), (&["f", "d"][..], &["e", "g"][..]));
     }
 }

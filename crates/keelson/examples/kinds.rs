@@ -22,7 +22,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     // The allocator of the server, so that the results are comparable.
-    keelson_allocator::give_back_soon();
+    keelson_platform::allocator::give_back_soon();
     let kinds = std::env::args().nth(1).map_or(Ok(KINDS), |count| count.parse())?;
     let runtime = tokio::runtime::Runtime::new()?;
     let builder = Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");

@@ -3,8 +3,6 @@
 //! mimalloc keeps what is freed for a second. A few clients that make the server allocate and free
 //! megabytes at once (responses of webhooks, large objects) thus took three times the memory in
 //! use.
-//!
-//! The only unsafe code of the workspace is here.
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 
