@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Pairs of servers, one after the other: two processes of the same program and flags differ by up
-/// to a tenth, as long as they live.
-const PAIRS: u32 = 6;
+/// to a tenth, as long as they live, so that many pairs tell more than many rounds.
+const PAIRS: u32 = 24;
 /// Rounds of both servers of a pair in turn, so that noise of the machine affects both. The first
 /// is not counted.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 2;
 /// A round lasts the duration of a profile divided by this.
-const ROUND_DIVISOR: u32 = 16;
+const ROUND_DIVISOR: u32 = 32;
 /// Objects that the flooding tenant lists.
 const FLOODED: usize = 2_000;
 /// Connections of the flooding tenant.
