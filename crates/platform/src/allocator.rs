@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_option_is_that_of_the_delay() {
-        // SAFETY: this is the only test, so that no other thread changes options.
+        // SAFETY: no other test changes options.
         #[allow(unsafe_code)]
         let value = || unsafe { mi_option_get(PURGE_DELAY) };
         assert_eq!(value(), 1000, "mimalloc's default");
