@@ -1,6 +1,6 @@
 //! [`KeyStream`]: Salsa20 as secretbox uses it, as many blocks at once as the widest instructions
-//! of the processor have lanes. The crate `salsa20` makes one block after the other, in five times
-//! the time (two and a half times without AVX-512).
+//! of the processor have lanes. The crate `salsa20` makes one block after the other, in more than
+//! twice the time.
 
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, dispatch};

@@ -122,10 +122,12 @@ impl Metrics {
         direction: Direction,
     ) {
         let known = &known.0[direction as usize];
-        if known.get().is_none() {
-            let labels = [&*self.server, key_id_hash, plugin, direction.label()];
+        let labels = [&*self.server, key_id_hash, plugin, direction.label()];
+        if known.get().is_none()
+            && let Some(found) = self.key_uses.get(&labels)
+        {
             // Another thread may have been first.
-            self.key_uses.get(&labels).map(|found| known.set(found));
+            let _ = known.set(found);
         }
         if let Some(series) = known.get() {
             series.metrics.count.increment();

@@ -25,7 +25,7 @@ pub(super) struct DataKey {
 
 enum Secret {
     Key(AesGcm),
-    /// As HMAC takes it; what it makes of a seed needs half the time of what follows.
+    /// A seed as HMAC takes it: to prepare it again for each value would double the work.
     Seed(Prk),
 }
 
