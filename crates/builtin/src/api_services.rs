@@ -369,7 +369,7 @@ fn is_service(kind: &Kind) -> bool {
 /// Returns the group versions that a definition serves. Only these fields are parsed, because most
 /// of a definition is schemas.
 fn served_versions(definition: &Entry) -> Vec<(Str, Str)> {
-    let text = definition.json_slice();
+    let text = &*definition.json_slice();
     let value_at = |from: usize, to: usize, path: &[&str]| {
         let range = json::value_range(&text[from..to], path)?;
         Some(json::parse(&text[from..to][range]).ok()?.value)

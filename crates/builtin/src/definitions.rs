@@ -251,7 +251,7 @@ impl AcceptedNames {
         {
             return Ok(names.clone());
         }
-        let text = definition.json_slice();
+        let text = &*definition.json_slice();
         let names = json::value_range(text, &["status", "acceptedNames"])
             .map(|range| json::parse(&text[range]))
             .transpose();

@@ -26,6 +26,12 @@ const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
 const LOAD_ATTEMPTS_MAX: usize = 5;
 /// Delay between attempts to reload the store.
 const RELOAD_DELAY: Duration = Duration::from_secs(1);
+/// How long changes are kept as they are, for watches, if there are not too many.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
+/// After so many intervals without a change there is nothing left to settle.
+const SETTLED_AFTER: usize = 2;
+/// Pause between two pieces of what is folded after the start.
+const FOLD_PAUSE: Duration = Duration::from_millis(1);
 /// Minimum interval between two wakes of the cursors of a resource. Under many writes the events in
 /// between are sent together, which costs each watcher a fraction of sending them one by one.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -113,10 +119,17 @@ struct Feed {
     stopped: watch::Sender<Option<Arc<str>>>,
 }
 
+impl Shared {
+    /// Returns a number that grows whenever anything is applied.
+    fn position(&self) -> u64 {
+        self.feeds.iter().map(|feed| feed.revision().0).fold(0, u64::wrapping_add)
+    }
+}
+
 /// All resources.
 pub struct Cache {
     shared: Arc<Shared>,
-    /// One for each source.
+    /// One for each source, and what settles resources.
     running: Vec<AbortHandle>,
 }
 
@@ -157,6 +170,7 @@ impl Cache {
             running.push(following.abort_handle());
             tokio::spawn(record_end(shared.clone(), number, following));
         }
+        running.push(tokio::spawn(settle(shared.clone())).abort_handle());
         let cache = Cache { shared, running };
         for feed in &cache.shared.feeds {
             // A feed fails this early only when its store is broken, which the first read reports.
@@ -250,7 +264,7 @@ impl Cache {
 
     /// Returns a number that grows whenever anything is applied, of any store.
     pub fn position(&self) -> u64 {
-        self.shared.feeds.iter().map(|feed| feed.revision().0).fold(0, u64::wrapping_add)
+        self.shared.position()
     }
 
     /// Whether all writes of which this process knows are applied, in any store.
@@ -483,6 +497,32 @@ async fn record_end(shared: Arc<Shared>, number: usize, following: JoinHandle<()
         },
     };
     shared.feeds[number].stopped.send_replace(Some(why.into()));
+}
+
+/// Folds what was loaded, in small pieces, and from then on what has changed and is left alone.
+async fn settle(shared: Arc<Shared>) {
+    tokio::time::sleep(SETTLE_INTERVAL).await;
+    let all = || shared.resources.read().expect("the cache state is not poisoned").clone();
+    for resource in all().values() {
+        let mut next = Some(String::new());
+        while let Some(start) = next {
+            next = resource.fold_from(&start);
+            tokio::time::sleep(FOLD_PAUSE).await;
+        }
+    }
+    let mut seen = shared.position();
+    let mut due = SETTLED_AFTER;
+    loop {
+        tokio::time::sleep(SETTLE_INTERVAL).await;
+        if seen != shared.position() {
+            seen = shared.position();
+            due = SETTLED_AFTER;
+        }
+        if due > 0 {
+            all().values().for_each(|resource| resource.settle());
+            due -= 1;
+        }
+    }
 }
 
 /// Applies batches until the store is closed.

@@ -102,6 +102,14 @@ impl Change {
     }
 }
 
+/// What a packed change holds instead of whole entries.
+pub(crate) struct Compact {
+    /// [`Change::difference`].
+    pub difference: Option<Box<[u8]>>,
+    /// The new version, folded.
+    pub folded: Option<Entry>,
+}
+
 /// A change in the ring.
 enum Slot {
     Fresh(Arc<Change>),
@@ -366,16 +374,18 @@ impl History {
         packed.before(|| self.entry_after(index))
     }
 
-    /// Returns the fresh changes that are to be packed, and the number of the first; empty while
-    /// they are less than a batch.
-    pub fn changes_to_pack(&self) -> (u64, Vec<Arc<Change>>) {
+    /// Returns the fresh changes that are to be packed, and the number of the first: those before
+    /// `settled`, and more if there are too many. Empty while these are less than a batch.
+    pub fn changes_to_pack(&self, settled: u64) -> (u64, Vec<Arc<Change>>) {
         let start = self.index(self.packed).unwrap_or(0);
         let many = self.ring.len().saturating_sub(FRESH_CHANGES_MAX);
         let end = match self.fresh_bytes > FRESH_BYTES_MAX {
             true => many.max(self.end_of_large(start)),
-            false if many < start + PACKED_CHANGES_MIN => return (self.packed, vec![]),
+            false if many < start + PACKED_CHANGES_MIN => start,
             false => many,
         };
+        let settled = self.index(settled).unwrap_or(0).min(self.ring.len());
+        let end = end.max(settled).max(start);
         let changes = (start..end).filter_map(|index| match &self.ring[index] {
             Slot::Fresh(change) => Some(change.clone()),
             Slot::Packed(_) => None,
@@ -397,17 +407,17 @@ impl History {
     }
 
     /// Packs the changes that [`History::changes_to_pack`] returned, from `number` on, each with
-    /// its difference. Changes that were evicted meanwhile are skipped.
-    pub fn pack(&mut self, number: u64, differences: Vec<Option<Box<[u8]>>>) {
-        for (number, difference) in (number..).zip(differences) {
+    /// what was made of it. Changes that were evicted meanwhile are skipped.
+    pub fn pack(&mut self, number: u64, made: Vec<Compact>) {
+        for (number, made) in (number..).zip(made) {
             if number == self.packed && self.index(number).is_some_and(|at| at < self.ring.len()) {
-                self.pack_next(difference);
+                self.pack_next(made);
             }
         }
     }
 
     /// Packs the oldest fresh change.
-    fn pack_next(&mut self, difference: Option<Box<[u8]>>) {
+    fn pack_next(&mut self, Compact { difference, folded }: Compact) {
         let number = self.packed;
         let Some(index) = self.index(number) else { return };
         let Some(Slot::Fresh(change)) = self.ring.get(index) else { return };
@@ -430,7 +440,7 @@ impl History {
             made.after = NextVersion::ReplacedBy(number);
         }
         let after = match change.kind {
-            ChangeKind::Put => NextVersion::Current(change.entry.clone()),
+            ChangeKind::Put => NextVersion::Current(folded.unwrap_or_else(|| change.entry.clone())),
             ChangeKind::Delete => NextVersion::Deleted,
         };
         let packed = PackedChange { revision: change.revision, after, before, differences };
@@ -485,10 +495,14 @@ mod tests {
         let text = |entry: &Entry| {
             let labels: Vec<_> =
                 entry.labels().map(|(name, value)| format!("{name}={value}")).collect();
-            let json = String::from_utf8_lossy(entry.json_slice()).into_owned();
+            let json = String::from_utf8_lossy(&entry.json_slice()).into_owned();
             (entry.key().to_owned(), entry.modified(), labels, json)
         };
         (change.kind, change.revision, text(&change.entry), change.previous.as_ref().map(text))
+    }
+
+    fn compact(change: &Change) -> Compact {
+        Compact { difference: change.difference(), folded: None }
     }
 
     struct Writer {
@@ -526,8 +540,8 @@ mod tests {
         }
 
         fn pack(&mut self) {
-            let (number, changes) = self.history.changes_to_pack();
-            self.history.pack(number, changes.iter().map(|change| change.difference()).collect());
+            let (number, changes) = self.history.changes_to_pack(0);
+            self.history.pack(number, changes.iter().map(|change| compact(change)).collect());
         }
 
         /// Reads everything from a number on.
@@ -639,8 +653,8 @@ mod tests {
             let entry = Entry::from_store(PREFIX.len(), &kv).expect("a record");
             let previous = last.replace(entry.clone());
             history.push(Change::new(ChangeKind::Put, Revision(revision), entry, previous));
-            let (number, changes) = history.changes_to_pack();
-            history.pack(number, changes.iter().map(|change| change.difference()).collect());
+            let (number, changes) = history.changes_to_pack(0);
+            history.pack(number, changes.iter().map(|change| compact(change)).collect());
             assert!(history.fresh_bytes <= FRESH_BYTES_MAX, "{}", history.fresh_bytes);
         }
         assert!(history.fresh_bytes >= FRESH_BYTES_MAX / 4, "{}", history.fresh_bytes);

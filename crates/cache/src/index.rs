@@ -221,9 +221,9 @@ mod tests {
                     snapshot.range("n/", "n/2").filter(|e| e.label("app") == Some(value)).collect();
                 if let Some(selected) = snapshot.select(&term, value, "n/", "n/2") {
                     let found: Vec<_> =
-                        selected.map(Entry::json_slice).map(<[u8]>::as_ptr).collect();
+                        selected.map(Entry::key_bytes).map(<[u8]>::as_ptr).collect();
                     let all: Vec<_> =
-                        all.into_iter().map(Entry::json_slice).map(<[u8]>::as_ptr).collect();
+                        all.into_iter().map(Entry::key_bytes).map(<[u8]>::as_ptr).collect();
                     assert_eq!(found, all, "{value}");
                 }
             }

@@ -5,6 +5,7 @@
 //!   ([`Entry`](keelson_records::Entry)); selectors read labels and fields from the same buffer.
 //! - The objects of a resource are a persistent ordered set: a [`Snapshot`] is O(1) and never
 //!   changes.
+//! - Objects that are much alike share most of their bytes (`fold.rs`).
 //! - The changes of a resource are in one ring ([`Change`]), the older ones as differences. A
 //!   [`Cursor`] is a position in the ring. A cursor that falls behind the ring ends; nothing waits
 //!   for it and nothing is retained for it.
@@ -13,6 +14,7 @@
 //! - Every read has a known revision: see [`Cache::revision`] and [`Cache::wait`].
 
 mod cache;
+mod fold;
 mod follower;
 mod history;
 mod index;

@@ -1,10 +1,11 @@
 //! [`Resource`]: the objects of one resource and their recent changes, with [`Snapshot`] and
 //! [`Cursor`].
 
-use crate::history::{Change, ChangeKind, History};
+use crate::fold::Bases;
+use crate::history::{Change, ChangeKind, Compact, History};
 use crate::index::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
 use crate::publish::publish;
-use keelson_records::{Entry, RecordError, Tree, by_key, starts_with};
+use keelson_records::{Entry, HasSortKey, RecordError, Tree, by_key, starts_with};
 use keelson_store::{Event, KeyValue, Revision};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,6 +18,8 @@ use bytes::Bytes;
 /// Maximum entries that writers made for events that have not arrived. Beyond it, the event makes a
 /// second entry.
 const WRITTEN_ENTRIES_MAX: usize = 64;
+/// Loaded objects that are folded without a pause. They take less than a millisecond.
+pub(crate) const FOLDED_AT_ONCE: usize = 128;
 /// Maximum distinct item heads of a resource: one for each version that any release stored.
 const HEADS_MAX: usize = 8;
 
@@ -137,6 +140,9 @@ pub struct Resource {
     scans: Mutex<Scans>,
     /// Entries that writers made for events that have not arrived.
     written: Mutex<Vec<Entry>>,
+    bases: Mutex<Bases>,
+    /// The number of the next change when the resource was last settled.
+    settled: AtomicU64,
     /// The number of the next change; wakes cursors.
     next: watch::Sender<u64>,
     /// How often all cursors were ended.
@@ -154,10 +160,24 @@ impl Resource {
         let next = watch::Sender::new(0);
         let scans = Mutex::default();
         let written = Mutex::default();
+        let bases = Mutex::default();
+        let settled = AtomicU64::new(0);
         let ends = AtomicU64::new(0);
         let changes = AtomicU64::new(0);
         let initial_events = AtomicU64::new(0);
-        Resource { prefix, source, state, scans, written, next, ends, changes, initial_events }
+        Resource {
+            prefix,
+            source,
+            state,
+            scans,
+            written,
+            bases,
+            settled,
+            next,
+            ends,
+            changes,
+            initial_events,
+        }
     }
 
     /// Returns what was counted so far.
@@ -306,14 +326,67 @@ impl Resource {
         state.objects.is_empty() && state.unreadable.is_empty()
     }
 
-    /// Packs older changes. Takes the write lock only briefly.
+    /// Packs the older changes when there are many.
     pub(crate) fn pack(&self) {
-        let (number, due) = self.read().history.changes_to_pack();
+        self.pack_before(0);
+    }
+
+    /// Packs all changes that were there at the call before.
+    pub(crate) fn settle(&self) {
+        let next = self.read().history.next();
+        self.pack_before(self.settled.swap(next, Ordering::Relaxed));
+    }
+
+    /// Packs changes, and folds the versions that they wrote. Takes the write lock only briefly.
+    fn pack_before(&self, settled: u64) {
+        let state = self.read();
+        let (number, due) = state.history.changes_to_pack(settled);
         if due.is_empty() {
             return;
         }
-        let differences = due.iter().map(|change| change.difference()).collect();
-        self.write().history.pack(number, differences);
+        let objects = state.objects.clone();
+        drop(state);
+        let mut bases = self.bases();
+        let compact = |change: &Arc<Change>| {
+            let mut there = objects.from(change.entry.sort_key());
+            let current = there.next().filter(|current| current.ptr_eq(&change.entry));
+            let folded = current.and_then(|current| bases.fold(current, there.next()));
+            Compact { difference: change.difference(), folded }
+        };
+        let made: Vec<Compact> = due.iter().map(compact).collect();
+        drop((bases, objects));
+        let mut state = self.write();
+        made.iter().filter_map(|made| made.folded.as_ref()).for_each(|one| state.put_folded(one));
+        state.history.pack(number, made);
+    }
+
+    fn bases(&self) -> MutexGuard<'_, Bases> {
+        self.bases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Folds objects that were loaded, from a key on, and returns the key that comes next. `None`:
+    /// there are no more.
+    pub(crate) fn fold_from(&self, start: &str) -> Option<String> {
+        let objects = self.read().objects.clone();
+        let mut bases = self.bases();
+        let mut folded = vec![];
+        let mut all = objects.from(by_key(start));
+        let mut near: Option<Entry> = None;
+        for entry in all.by_ref().take(FOLDED_AT_ONCE) {
+            let made = match entry.is_folded() {
+                true => None,
+                false => bases.fold(entry, near.as_ref()),
+            };
+            near = made.clone().or_else(|| near.take());
+            folded.extend(made);
+        }
+        let next = all.next().map(|entry| entry.key().to_owned());
+        drop((bases, objects));
+        if !folded.is_empty() {
+            let mut state = self.write();
+            folded.iter().for_each(|one| state.put_folded(one));
+        }
+        next
     }
 
     /// Returns the entry of an object that was just written, shared with the cache: one copy serves
@@ -482,6 +555,21 @@ impl Resource {
 }
 
 impl State {
+    /// Replaces an object by the same version, folded.
+    fn put_folded(&mut self, folded: &Entry) {
+        let current = self.objects.get(folded.sort_key());
+        let is_same =
+            |current: &&Entry| current.modified() == folded.modified() && !current.is_folded();
+        let Some(current) = current.filter(is_same).cloned() else { return };
+        self.bytes = self.bytes + folded.size() - current.size();
+        if !self.indexes.is_empty() {
+            for index in Arc::make_mut(&mut self.indexes) {
+                index.update(Some(&current), Some(folded));
+            }
+        }
+        self.objects.insert(folded.clone());
+    }
+
     fn record_unreadable(&mut self, key: &str, error: RecordError) -> Arc<RecordError> {
         let error = Arc::new(error);
         self.unreadable.insert(key.to_owned(), error.clone());

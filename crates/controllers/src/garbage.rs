@@ -98,8 +98,8 @@ impl Garbage {
         let Some(entry) = self.client.entry(&target).await? else { return Ok(()) };
         let metadata = Metadata::of(&entry);
         if metadata.is_deleting_dependents() {
-            if self.graph().is_blocked(metadata.uid) {
-                if self.graph().is_in_cycle(metadata.uid, object) {
+            if self.graph().is_blocked(&metadata.uid) {
+                if self.graph().is_in_cycle(&metadata.uid, object) {
                     return self.unblock_owners(&target, &entry).await;
                 }
                 return Ok(());
@@ -117,8 +117,8 @@ impl Garbage {
             let removed: Vec<_> = owners.dangling.iter().chain(&owners.waiting).collect();
             return remove_owners(&self.client, &target, &entry, &removed).await;
         }
-        if !owners.waiting.is_empty() && self.graph().has_dependents(metadata.uid) {
-            if self.graph().has_waiting_dependent(metadata.uid) {
+        if !owners.waiting.is_empty() && self.graph().has_dependents(&metadata.uid) {
+            if self.graph().has_waiting_dependent(&metadata.uid) {
                 // Otherwise owner and dependent could wait for each other.
                 return self.unblock_owners(&target, &entry).await;
             }
@@ -148,7 +148,7 @@ impl Garbage {
                 let stored = registry.cached(&kind, namespace, &owner.name);
                 stored.is_some_and(|stored| {
                     let stored = Metadata::of(&stored);
-                    stored.uid == owner.uid && !stored.is_deleting_dependents()
+                    *stored.uid == *owner.uid && !stored.is_deleting_dependents()
                 })
             })
     }
@@ -179,7 +179,7 @@ impl Garbage {
             let namespace = if kind.namespaced { target.namespace.as_str() } else { "" };
             let stored = self.client.entry(&Target::of(&kind, namespace, &owner.name)).await?;
             match stored.as_ref().map(Metadata::of) {
-                Some(stored) if stored.uid == owner.uid => {
+                Some(stored) if *stored.uid == *owner.uid => {
                     if stored.is_deleting_dependents() {
                         owners.waiting.push(owner);
                     } else {
@@ -206,7 +206,7 @@ impl Garbage {
     ) -> Result<(), Failure> {
         let options = DeleteOptions {
             propagation: Some(propagation),
-            uid: Some(Metadata::of(entry).uid.into()),
+            uid: Some((*Metadata::of(entry).uid).into()),
             resource_version: Some(entry.modified().to_string().into()),
             ..DeleteOptions::default()
         };
@@ -248,7 +248,7 @@ impl Garbage {
         if !metadata.is_orphaning_dependents() {
             return Ok(());
         }
-        let dependents = self.graph().dependents(metadata.uid);
+        let dependents = self.graph().dependents(&metadata.uid);
         let mut tasks = JoinSet::new();
         for dependent in dependents {
             if tasks.len() == ORPHANED_MAX {
@@ -256,7 +256,7 @@ impl Garbage {
             }
             let target = self.target(&dependent);
             let client = self.client.clone();
-            let owner: Arc<str> = metadata.uid.into();
+            let owner: Arc<str> = (*metadata.uid).into();
             tasks.spawn(async move { orphan(&client, &target, &owner).await });
         }
         while let Some(done) = tasks.join_next().await {
@@ -270,8 +270,9 @@ impl Garbage {
         for owner in metadata.owners() {
             let Some(kind) = self.kind_of(&owner).filter(|kind| kind.namespaced) else { continue };
             let namespace = target.namespace.as_str();
-            let is_owner =
-                |entry: &Entry| entry.name() == owner.name && Metadata::of(entry).uid == owner.uid;
+            let is_owner = |entry: &Entry| {
+                entry.name() == owner.name && *Metadata::of(entry).uid == *owner.uid
+            };
             let in_namespace = self.client.registry.cached(&kind, namespace, &owner.name);
             if in_namespace.is_some_and(|entry| is_owner(&entry)) {
                 continue;
@@ -290,7 +291,7 @@ impl Garbage {
                 api_version: &target.schema().gvk.api_version(),
                 namespace,
                 name: &target.name,
-                uid: metadata.uid,
+                uid: &metadata.uid,
                 resource_version: "",
             };
             let reason = "OwnerRefInvalidNamespace";
@@ -334,7 +335,7 @@ async fn patch_metadata(
     items: Vec<Value>,
 ) -> Result<(), Failure> {
     let mut metadata = Map::new();
-    metadata.insert("uid", Metadata::of(entry).uid);
+    metadata.insert("uid", &*Metadata::of(entry).uid);
     metadata.insert("resourceVersion", entry.modified().to_string());
     metadata.insert(name, if items.is_empty() { Value::Null } else { Value::Array(items) });
     let patch = value!({"metadata": (metadata)});

@@ -119,7 +119,7 @@ impl ControlLoop for Classes {
             };
             // A class that was used may not be used any more.
             if kind.gvr.group.is_empty()
-                && memchr::memmem::find(before.json_slice(), b"olumeAttributesClassName").is_some()
+                && memchr::memmem::find(&before.json_slice(), b"olumeAttributesClassName").is_some()
             {
                 let before = kind.decode(before).unwrap_or_default();
                 let classes = classes_of(&before).into_iter();

@@ -32,7 +32,7 @@ impl ControlLoop for TtlAfterFinished {
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<(Str, Str)>) -> bool {
         let mut add = |entry: &Entry| {
-            if memmem::find(entry.json_slice(), b"\"ttlSecondsAfterFinished\":").is_some() {
+            if memmem::find(&entry.json_slice(), b"\"ttlSecondsAfterFinished\":").is_some() {
                 queue.add((entry.namespace().into(), entry.name().into()));
             }
         };

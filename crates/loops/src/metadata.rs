@@ -5,6 +5,7 @@ use keelson_meta::{Str, Value};
 use keelson_records::Entry;
 use keelson_schema::json;
 use memchr::{memchr2, memmem};
+use std::borrow::Cow;
 
 /// Finalizer of the propagation policy Foreground.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -12,16 +13,16 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
 
 /// Some fields of an object's metadata.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata<'a> {
     /// Empty if there is none.
-    pub uid: &'a str,
+    pub uid: Cow<'a, str>,
     /// Whether the object is being deleted.
     pub is_deleting: bool,
     /// The JSON of the finalizers.
-    finalizers: Option<&'a [u8]>,
+    finalizers: Option<Cow<'a, [u8]>>,
     /// The JSON of the owner references.
-    owners: Option<&'a [u8]>,
+    owners: Option<Cow<'a, [u8]>>,
 }
 
 /// An entry of `ownerReferences`.
@@ -44,7 +45,20 @@ pub struct OwnerReference {
 impl<'a> Metadata<'a> {
     /// Reads the metadata of a stored object.
     pub fn of(entry: &'a Entry) -> Metadata<'a> {
-        Metadata::read(entry.json_slice()).unwrap_or_default()
+        match entry.json_slice() {
+            Cow::Borrowed(json) => Metadata::read(json).unwrap_or_default(),
+            Cow::Owned(json) => Metadata::read(&json).unwrap_or_default().into_owned(),
+        }
+    }
+
+    fn into_owned(self) -> Metadata<'static> {
+        let owned = |json: Option<Cow<'_, [u8]>>| json.map(|json| Cow::Owned(json.into_owned()));
+        Metadata {
+            uid: Cow::Owned(self.uid.into_owned()),
+            is_deleting: self.is_deleting,
+            finalizers: owned(self.finalizers),
+            owners: owned(self.owners),
+        }
     }
 
     /// Reads the metadata from compact JSON.
@@ -56,10 +70,10 @@ impl<'a> Metadata<'a> {
             }
             for_each_member(metadata, |name, value| {
                 match name {
-                    b"uid" => found.uid = text(value),
+                    b"uid" => found.uid = text(value).into(),
                     b"deletionTimestamp" => found.is_deleting = !text(value).is_empty(),
-                    b"finalizers" => found.finalizers = Some(value),
-                    b"ownerReferences" => found.owners = Some(value),
+                    b"finalizers" => found.finalizers = Some(value.into()),
+                    b"ownerReferences" => found.owners = Some(value.into()),
                     _ => {}
                 }
                 true
@@ -76,7 +90,7 @@ impl<'a> Metadata<'a> {
 
     /// Returns the finalizers.
     pub fn finalizers(&self) -> Vec<Value> {
-        list(self.finalizers)
+        list(self.finalizers.as_deref())
     }
 
     /// Whether the object has owner references.
@@ -91,7 +105,7 @@ impl<'a> Metadata<'a> {
 
     /// Returns the owner references.
     pub fn owners(&self) -> Vec<OwnerReference> {
-        list(self.owners).iter().map(OwnerReference::read).collect()
+        list(self.owners.as_deref()).iter().map(OwnerReference::read).collect()
     }
 
     /// Returns the reference to the controller.
@@ -101,7 +115,7 @@ impl<'a> Metadata<'a> {
 
     /// Returns the owner references as JSON values.
     pub fn owner_values(&self) -> Vec<Value> {
-        list(self.owners)
+        list(self.owners.as_deref())
     }
 
     /// Whether the object is being deleted in the foreground.
@@ -116,7 +130,8 @@ impl<'a> Metadata<'a> {
 }
 
 impl OwnerReference {
-    fn read(value: &Value) -> OwnerReference {
+    /// Reads an entry of `ownerReferences`.
+    pub fn read(value: &Value) -> OwnerReference {
         let text = |name: &str| value.str_at(&[name]).map(Str::new).unwrap_or_default();
         OwnerReference {
             api_version: text("apiVersion"),
@@ -132,7 +147,7 @@ impl OwnerReference {
 /// Whether an object may have owners or be deleted. It may return true for other objects; it takes
 /// a fraction of a microsecond.
 pub fn may_have_owners_or_be_deleting(entry: &Entry) -> bool {
-    let json = entry.json_slice();
+    let json = &*entry.json_slice();
     memmem::find(json, b"\"ownerReferences\":[").is_some()
         || memmem::find(json, b"\"deletionTimestamp\":\"").is_some()
 }
@@ -223,7 +238,7 @@ mod tests {
     fn metadata_is_read_from_the_json_of_any_kind() {
         let json = br#"{"kind":"X","apiVersion":"a/v1","spec":{"metadata":{"uid":"no"},"t":"}\\\"{"},"n":[1,{"a":[]},-2.5e3,null,true],"metadata":{"name":"a","labels":{"uid":"no"},"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["foregroundDeletion","a/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"]}\"","uid":"u","blockOwnerDeletion":true}],"uid":"the-uid"}}"#;
         let metadata = Metadata::read(json).expect("a map");
-        assert_eq!((metadata.uid, metadata.is_deleting), ("the-uid", true));
+        assert_eq!((&*metadata.uid, metadata.is_deleting), ("the-uid", true));
         assert!(metadata.is_deleting_dependents() && !metadata.is_orphaning_dependents());
         let owner = OwnerReference {
             api_version: "v1".into(),

@@ -24,6 +24,12 @@ const SEARCHES_MAX: usize = 64;
 
 /// Appends to `out` the difference of `old` from `new`.
 pub(crate) fn write(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
+    write_below(old, new, out, usize::MAX);
+}
+
+/// Like [`write`], but gives up as soon as `out` is longer than `end`, and returns whether it is
+/// whole.
+pub(crate) fn write_below(old: &[u8], new: &[u8], out: &mut Vec<u8>, end: usize) -> bool {
     let mut old = old;
     let mut new = new;
     let mut searches = SEARCHES_MAX;
@@ -33,11 +39,14 @@ pub(crate) fn write(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
         let same = common_prefix_len(old, new);
         write_varint(literal.len(), out);
         out.extend_from_slice(literal);
+        if out.len() > end {
+            return false;
+        }
         write_varint(skip, out);
         write_varint(same, out);
         (old, new) = (&old[same..], &new[same..]);
         if old.is_empty() {
-            return;
+            return true;
         }
         let (replaced, by) = resynchronize(old, new, &mut searches).unwrap_or_else(|| {
             let end = common_suffix_len(old, new);

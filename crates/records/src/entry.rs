@@ -23,6 +23,7 @@ use bytes::Bytes;
 use keelson_meta::Str;
 use keelson_meta::scratch::{Scratch, transient_buffer};
 use keelson_store::{KeyValue, Revision};
+use memchr::memmem;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
@@ -167,8 +168,19 @@ pub struct RecordError {
 }
 
 /// One version of one object, ready to be sent. Clones share one reference-counted buffer.
+///
+/// An entry may be *folded* onto another object's that is much alike, such as a pod of the same
+/// ReplicaSet: instead of its JSON it then holds the difference from the other's. Whoever asks for
+/// the JSON of a folded entry gets a new text.
 #[derive(Clone)]
 pub struct Entry(ThinArc<Head, u8>);
+
+/// Entries with less JSON than this are not folded: the base and the pairs are most of them.
+const FOLDED_BYTES_MIN: usize = 512;
+/// Entries with more JSON than this are not folded: they are few, and take long to compare.
+const FOLDED_BYTES_MAX: usize = 32 << 10;
+/// The part of its JSON that the difference of a folded entry may take: one of so many.
+const FOLDED_PART: usize = 3;
 
 /// Capacity of the scratch buffer that a thread keeps.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
@@ -179,7 +191,8 @@ thread_local! {
     static SCRATCH: Scratch<Vec<u8>> = const { Scratch::new(SCRATCH_BYTES_MAX) };
 }
 
-/// The header of the buffer. The buffer holds key, labels, fields, JSON and a newline.
+/// The header of the buffer. The buffer holds key, labels, fields, JSON and a newline; that of a
+/// folded entry key, labels, fields, the length of the JSON (varint) and a difference.
 struct Head {
     modified: Revision,
     key_len: u32,
@@ -190,6 +203,17 @@ struct Head {
     rv_at: u32,
     /// Length of the object's protobuf message once it was computed; 0: unknown.
     message_bytes: AtomicU32,
+    /// The entry from whose JSON the buffer has a difference. It is not folded itself.
+    base: Option<Entry>,
+}
+
+impl Head {
+    /// Returns the head of the same version, not folded, its protobuf message not computed.
+    fn of_whole(&self) -> Head {
+        let Head { modified, key_len, fields_at, json_at, item_at, rv_at, .. } = *self;
+        let message_bytes = AtomicU32::new(0);
+        Head { modified, key_len, fields_at, json_at, item_at, rv_at, message_bytes, base: None }
+    }
 }
 
 /// Bytes of an entry besides its buffer: [`Head`], the length and the reference count.
@@ -219,6 +243,7 @@ impl Entry {
             item_at: to_u32(item_at),
             rv_at: to_u32(key.len() + pairs.len() + rv_at),
             message_bytes: AtomicU32::new(0),
+            base: None,
         };
         let mut text = itoa::Buffer::new();
         let revision = text.format(kv.modified.0);
@@ -265,7 +290,8 @@ impl Entry {
     /// Returns whether a stored record has the same content as this entry, except for the revision.
     pub fn has_content_of(&self, record: &[u8]) -> bool {
         let Ok(Parts { pairs, json, rv_at, .. }) = Parts::parse(record) else { return false };
-        let (before, after) = self.split_at_revision();
+        let whole = self.whole();
+        let (before, after) = whole.split_at_revision();
         let head = self.head();
         let json_at = self.head().json_at as usize;
         before[head.key_len as usize..json_at] == *pairs
@@ -273,7 +299,7 @@ impl Entry {
             && after.strip_suffix(b"\n") == Some(&json[rv_at + 1..])
     }
 
-    /// Returns the buffer before and after the resourceVersion.
+    /// Returns the buffer before and after the resourceVersion, of an entry that is not folded.
     fn split_at_revision(&self) -> (&[u8], &[u8]) {
         let (before, rest) = self.buffer().split_at(self.head().rv_at as usize);
         (before, &rest[itoa::Buffer::new().format(self.modified().0).len()..])
@@ -281,30 +307,28 @@ impl Entry {
 
     /// Returns the same object with another revision, as a deletion event shows it.
     pub fn at_revision(&self, revision: Revision) -> Entry {
-        let (before, after) = self.split_at_revision();
-        let Head { modified: _, key_len, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
-            *self.head();
-        let message_bytes = AtomicU32::new(0);
-        let head =
-            Head { modified: revision, key_len, fields_at, json_at, item_at, rv_at, message_bytes };
+        let whole = self.whole();
+        let (before, after) = whole.split_at_revision();
+        let head = Head { modified: revision, ..self.head().of_whole() };
         Entry::new(head, &[before, itoa::Buffer::new().format(revision.0).as_bytes(), after])
     }
 
     /// Returns the difference from which [`Entry::apply_difference`] on `other` rebuilds this
     /// entry; `None` when it would not be smaller than the entry.
     pub fn difference_from(&self, other: &Entry) -> Option<Box<[u8]>> {
-        let buffer = self.buffer();
         if self.head().key_len != other.head().key_len {
             return None;
         }
-        let Head { modified, key_len: _, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
-            self.head();
+        let old = self.whole();
+        let new = other.whole();
+        let buffer = old.buffer();
+        let Head { modified, fields_at, json_at, item_at, rv_at, .. } = old.head();
         let mut out = Scratch::take(&SCRATCH);
         out.extend_from_slice(&modified.0.to_le_bytes());
         for number in [*fields_at, *json_at, *item_at, *rv_at] {
             write_varint(number as usize, &mut out);
         }
-        difference::write(buffer, other.buffer(), &mut out);
+        difference::write(buffer, new.buffer(), &mut out);
         let difference = (out.len() < buffer.len()).then(|| out.as_slice().into());
         Scratch::put_back(&SCRATCH, out);
         difference
@@ -328,9 +352,10 @@ impl Entry {
             item_at: number()?,
             rv_at: number()?,
             message_bytes: AtomicU32::new(0),
+            base: None,
         };
         let mut buffer = Scratch::take(&SCRATCH);
-        let made = difference::apply(&rest[at..], self.buffer(), &mut buffer);
+        let made = difference::apply(&rest[at..], self.whole().buffer(), &mut buffer);
         let entry = made.map(|()| Entry(ThinArc::from_header_and_slice(head, &buffer)));
         Scratch::put_back(&SCRATCH, buffer);
         entry
@@ -374,10 +399,80 @@ impl Entry {
         Pairs::new(pairs).find(|(k, _)| *k == name).map(|(_, value)| value)
     }
 
-    /// Returns the end of the JSON.
+    /// Returns the end of the JSON, of an entry that is not folded.
     #[inline]
     fn end(&self) -> usize {
         self.buffer().len() - 1
+    }
+
+    /// Returns whether the entry holds a difference from another object's JSON.
+    pub fn is_folded(&self) -> bool {
+        self.head().base.is_some()
+    }
+
+    /// Returns the entry onto which this one is folded; itself if it is not.
+    pub fn base(&self) -> &Entry {
+        self.head().base.as_ref().unwrap_or(self)
+    }
+
+    /// Returns whether other entries may be folded onto this one, and this one onto others.
+    pub fn may_be_base(&self) -> bool {
+        !self.is_folded() && (FOLDED_BYTES_MIN..FOLDED_BYTES_MAX).contains(&self.json_len())
+    }
+
+    /// Returns this entry folded onto another one; `None` when the difference would be more than
+    /// the third part of its JSON.
+    pub fn fold_onto(&self, base: &Entry) -> Option<Entry> {
+        let is_like = self.may_be_base()
+            && base.may_be_base()
+            && self.json_len().abs_diff(base.json_len()) < self.json_len() / FOLDED_PART
+            && self.head_slice() == base.head_slice();
+        if !is_like {
+            return None;
+        }
+        let json = self.json_of_whole();
+        let other = base.json_of_whole();
+        let mut buffer = Scratch::take(&SCRATCH);
+        let json_at = self.head().json_at as usize;
+        buffer.extend_from_slice(&self.buffer()[..json_at]);
+        write_varint(json.len(), &mut buffer);
+        let end = buffer.len() + json.len() / FOLDED_PART;
+        let fits = difference::write_below(json, other, &mut buffer, end);
+        let entry = fits.then(|| {
+            let message_bytes = AtomicU32::new(self.head().message_bytes.load(Relaxed));
+            let base = Some(base.clone());
+            let head = Head { message_bytes, base, ..self.head().of_whole() };
+            Entry(ThinArc::from_header_and_slice(head, &buffer))
+        });
+        Scratch::put_back(&SCRATCH, buffer);
+        entry
+    }
+
+    /// Returns the length of a folded entry's JSON, and the difference from its base.
+    fn folded(&self) -> (usize, &[u8]) {
+        let buffer = self.buffer();
+        let mut at = self.head().json_at as usize;
+        let length = read_varint(buffer, &mut at).unwrap_or(0);
+        (length, &buffer[at..])
+    }
+
+    /// Appends the JSON of a folded entry.
+    fn write_folded(&self, base: &Entry, out: &mut Vec<u8>) {
+        let made = difference::apply(self.folded().1, base.json_of_whole(), out);
+        made.expect("the difference is from this base");
+    }
+
+    /// Returns this entry with its JSON in its buffer.
+    fn whole(&self) -> Entry {
+        let head = self.head();
+        let Some(base) = &head.base else { return self.clone() };
+        let mut buffer = Scratch::take(&SCRATCH);
+        buffer.extend_from_slice(&self.buffer()[..head.json_at as usize]);
+        self.write_folded(base, &mut buffer);
+        buffer.push(b'\n');
+        let entry = Entry(ThinArc::from_header_and_slice(head.of_whole(), &buffer));
+        Scratch::put_back(&SCRATCH, buffer);
+        entry
     }
 
     /// Returns offset and length in the buffer of a text that this entry returned.
@@ -394,38 +489,72 @@ impl Entry {
 
     /// Returns the object's JSON, sharing the buffer.
     pub fn json(&self) -> Bytes {
-        self.piece(self.end())
+        self.whole().into_piece(0)
     }
 
     /// Returns the object's JSON with a trailing newline, sharing the buffer: the body of a
     /// response.
     pub fn json_line(&self) -> Bytes {
-        self.piece(self.buffer().len())
+        self.whole().into_piece(1)
     }
 
-    fn piece(&self, end: usize) -> Bytes {
-        Bytes::from_owner(Piece { entry: self.clone(), end })
+    /// Returns the JSON and `more` bytes behind it, of an entry that is not folded.
+    fn into_piece(self, more: usize) -> Bytes {
+        let end = self.end() + more;
+        Bytes::from_owner(Piece { entry: self, end })
     }
 
     /// Returns the object's JSON.
     #[inline]
-    pub fn json_slice(&self) -> &[u8] {
+    pub fn json_slice(&self) -> Cow<'_, [u8]> {
+        let Some(base) = &self.head().base else { return Cow::Borrowed(self.json_of_whole()) };
+        let mut out = Vec::with_capacity(self.folded().0);
+        self.write_folded(base, &mut out);
+        Cow::Owned(out)
+    }
+
+    /// Returns the JSON of an entry that is not folded.
+    #[inline]
+    fn json_of_whole(&self) -> &[u8] {
         &self.buffer()[self.head().json_at as usize..self.end()]
+    }
+
+    /// Returns the length of the object's JSON.
+    #[inline]
+    pub fn json_len(&self) -> usize {
+        match self.head().base {
+            None => self.json_of_whole().len(),
+            Some(_) => self.folded().0,
+        }
     }
 
     /// Returns whether the JSON contains a text, which must not need JSON escapes.
     pub fn has_text(&self, wanted: &str) -> bool {
-        std::str::from_utf8(self.json_slice()).is_ok_and(|json| json.contains(wanted))
+        memmem::find(&self.json_slice(), wanted.as_bytes()).is_some()
     }
 
     /// Returns the start of the JSON that list items omit: `kind` and `apiVersion`.
     pub fn head_slice(&self) -> &[u8] {
-        &self.json_slice()[..self.head().item_at as usize]
+        &self.base().json_of_whole()[..self.head().item_at as usize]
     }
 
     /// Returns the object's JSON as a list item, without the leading `{`.
-    pub fn item_tail(&self) -> &[u8] {
-        &self.json_slice()[self.head().item_at as usize..]
+    #[inline]
+    pub fn item_tail(&self) -> Cow<'_, [u8]> {
+        let item_at = self.head().item_at as usize;
+        match self.json_slice() {
+            Cow::Borrowed(json) => Cow::Borrowed(&json[item_at..]),
+            Cow::Owned(mut json) => {
+                json.drain(..item_at);
+                Cow::Owned(json)
+            }
+        }
+    }
+
+    /// Returns the length of [`Entry::item_tail`].
+    #[inline]
+    pub fn item_len(&self) -> usize {
+        self.json_len() - self.head().item_at as usize
     }
 
     /// Returns the length of the object's protobuf message, if it was set.
@@ -438,7 +567,7 @@ impl Entry {
         self.head().message_bytes.store(bytes, Relaxed);
     }
 
-    /// Returns the bytes of memory of this entry.
+    /// Returns the bytes of memory of this entry; its base, which others share, is not counted.
     pub fn size(&self) -> usize {
         HEAD_BYTES + self.buffer().len()
     }
@@ -539,7 +668,7 @@ pub fn by_key(key: &str) -> SortKey<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{PREFIX, stored};
+    use crate::testing::{PREFIX, stored, stored_with};
 
     #[test]
     fn a_record_round_trips_with_its_revision() {
@@ -552,8 +681,8 @@ mod tests {
             text(&entry.json()),
             r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"1234"},"x":1}"#
         );
-        assert_eq!(text(&entry.json_line()), format!("{}\n", text(entry.json_slice())));
-        assert_eq!(text(entry.item_tail()), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
+        assert_eq!(text(&entry.json_line()), format!("{}\n", text(&entry.json_slice())));
+        assert_eq!(text(&entry.item_tail()), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
     }
 
     #[test]
@@ -570,6 +699,66 @@ mod tests {
                 Parts::parse(&kv.value).map(|p| kv.value.len() - p.json.len() + p.rv_at);
             assert_eq!(entry.has_content_of(&value), Ok(offset) == placeholder, "{offset}");
         }
+    }
+
+    /// Returns a pod-like object of 1 kB; `member` is in its middle.
+    fn alike(key: &str, revision: u64, member: &str) -> Entry {
+        let filler: String = (0..40).map(|n| format!(r#","m{n}":"{:08x}""#, n * 7919)).collect();
+        let (front, back) = filler.split_at(filler.len() / 2);
+        let more = format!(r#"{front},"is":"{member}"{back}"#);
+        let kv = stored_with(key, &[("app", member)], revision, &more);
+        Entry::from_store(PREFIX.len(), &kv).unwrap()
+    }
+
+    #[test]
+    fn a_folded_entry_is_the_same_object_in_fewer_bytes() {
+        let base = alike("ns/a", 3, "first");
+        for member in ["", "f", "first", "quite another one", "\u{00e4}\u{1f600}"] {
+            let whole = alike("ns/bb", 1_000, member);
+            let folded = whole.fold_onto(&base).unwrap();
+            assert!(folded.is_folded() && folded.base().ptr_eq(&base));
+            assert!(folded.size() * 3 < whole.size(), "{} of {}", folded.size(), whole.size());
+            assert_eq!((folded.key(), folded.modified()), (whole.key(), whole.modified()));
+            assert!(folded.labels().eq(whole.labels()));
+            assert_eq!(folded.field("spec.nodeName"), whole.field("spec.nodeName"));
+            assert_eq!(text(&folded.json_slice()), text(&whole.json_slice()));
+            assert_eq!(folded.json_len(), whole.json_len());
+            assert_eq!(folded.head_slice(), whole.head_slice());
+            assert_eq!(folded.item_tail(), whole.item_tail());
+            assert_eq!(folded.item_len(), whole.item_tail().len());
+            assert_eq!((folded.json(), folded.json_line()), (whole.json(), whole.json_line()));
+            assert!(folded.has_text(member) && !folded.has_text("it is not there"));
+            // Deletions, differences of versions and comparisons with the store.
+            let at = |entry: &Entry| entry.at_revision(Revision(7)).json();
+            assert_eq!(at(&folded), at(&whole));
+            let next = alike("ns/bb", 1_001, "next");
+            let difference = folded.difference_from(&next).unwrap();
+            assert_eq!(next.apply_difference(&difference).json(), whole.json());
+            let next = next.fold_onto(&base).unwrap();
+            assert_eq!(next.apply_difference(&difference).json(), whole.json());
+        }
+        let kv = stored_with("ns/c", &[], 9, &format!(r#","x":"{}""#, "x".repeat(900)));
+        let whole = Entry::from_store(PREFIX.len(), &kv).unwrap();
+        let folded = whole.fold_onto(&whole).unwrap();
+        assert!(folded.has_content_of(&kv.value));
+        let other = stored_with("ns/c", &[], 9, &format!(r#","x":"{}""#, "y".repeat(900)));
+        assert!(!folded.has_content_of(&other.value));
+    }
+
+    #[test]
+    fn objects_that_differ_are_small_or_large_are_not_folded() {
+        let of = |more: &str| {
+            Entry::from_store(PREFIX.len(), &stored_with("ns/a", &[], 3, more)).unwrap()
+        };
+        let texts = ["a", "b"].map(|text| of(&format!(r#","x":"{}""#, text.repeat(2_000))));
+        assert!(texts[0].fold_onto(&texts[1]).is_none());
+        let small = of(&format!(r#","x":"{}""#, "x".repeat(FOLDED_BYTES_MIN / 2)));
+        assert!(!small.may_be_base() && small.fold_onto(&small).is_none());
+        let large = of(&format!(r#","x":"{}""#, "x".repeat(FOLDED_BYTES_MAX)));
+        assert!(!large.may_be_base() && large.fold_onto(&large).is_none());
+        let base = alike("ns/a", 3, "first");
+        let folded = alike("ns/b", 4, "other").fold_onto(&base).unwrap();
+        assert!(base.fold_onto(&folded).is_none(), "a folded entry is not a base");
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Kind {
     /// storage version, or a webhook has converted it.
     pub fn is_in_version(&self, entry: &Entry, schema: &Schema) -> bool {
         (self.is_in_present_schema(entry) || self.has_conversion_webhook)
-            && (self.source == Source::BuiltIn || has_gvk(&schema.gvk, entry.json_slice()))
+            && (self.source == Source::BuiltIn || has_gvk(&schema.gvk, &entry.json_slice()))
     }
 
     /// Whether a stored text begins with the kind and apiVersion of the storage version.
@@ -247,7 +247,7 @@ impl Kind {
             texts.into_iter().for_each(|texts| json::restore_raw_texts(&mut obj.root, texts));
             obj
         } else {
-            let mut obj = self.decode_foreign(entry.json_slice())?;
+            let mut obj = self.decode_foreign(&entry.json_slice())?;
             obj.metadata_mut().insert("resourceVersion", entry.modified().to_string());
             obj
         };
@@ -271,7 +271,7 @@ impl Kind {
     /// defaults, unless they would make it grow too much: it stays as it was stored, so that it can
     /// be read and deleted.
     pub fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
-        let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
+        let parsed = json::parse(&entry.json_slice()).map_err(Status::internal)?;
         let version = parsed
             .value
             .str_at(&["apiVersion"])
@@ -283,13 +283,13 @@ impl Kind {
             .iter()
             .find(|schema| schema.gvk.version == version)
             .unwrap_or(&self.storage);
-        if has_gvk(&schema.gvk, entry.json_slice()) && self.is_in_present_schema(entry) {
+        if has_gvk(&schema.gvk, &entry.json_slice()) && self.is_in_present_schema(entry) {
             return Ok((read_stored(schema, entry)?, schema.clone()));
         }
         let canonical = decode::canonicalize(schema, parsed.value);
         let mut obj = canonical.map_err(Status::internal)?.object;
         if default::fill(schema, &mut obj).is_err() {
-            let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
+            let parsed = json::parse(&entry.json_slice()).map_err(Status::internal)?;
             let canonical = decode::canonicalize(schema, parsed.value);
             obj = canonical.map_err(Status::internal)?.object;
         }
@@ -429,7 +429,7 @@ fn has_gvk(gvk: &GroupVersionKind, text: &[u8]) -> bool {
 
 /// Decodes an entry whose text was written with a schema.
 fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
-    let text = entry.json_slice();
+    let text = &*entry.json_slice();
     if let Some(root) = json::read_stored(schema, text) {
         return Ok(Object { root });
     }

@@ -48,7 +48,7 @@ impl RecordChecker {
         }
         let Some(kind) = self.kind(&kv.key) else { return Ok(()) };
         let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
-        let parsed = json::parse(entry.json_slice()).map_err(|error| error.to_string())?;
+        let parsed = json::parse(&entry.json_slice()).map_err(|error| error.to_string())?;
         // Raw extensions are stored as the client wrote them, and may have duplicate members.
         let mut duplicates = parsed.duplicates.iter().filter(|_| !kind.strategy.has_raw_extension);
         if let Some(duplicate) = duplicates.next() {
@@ -83,7 +83,7 @@ impl RecordChecker {
         let kind = self.kind(&kv.key)?;
         match Entry::from_store(kind.prefix.len(), kv) {
             Err(error) => Some(error.why.into_owned()),
-            Ok(entry) => json::check_object(entry.json_slice()).err().map(|e| e.to_string()),
+            Ok(entry) => json::check_object(&entry.json_slice()).err().map(|e| e.to_string()),
         }
     }
 

@@ -19,10 +19,10 @@ enum Source {
     Definition(Arc<Mutex<DefinitionRange>>),
 }
 
-/// A range in the JSON of a definition.
+/// A range in the JSON of a definition, which shares the bytes of its entry.
 #[derive(Clone)]
 struct DefinitionRange {
-    definition: Entry,
+    definition: Bytes,
     range: Range<usize>,
 }
 
@@ -49,11 +49,8 @@ impl SchemaText {
     /// Finds the schema of a version in the JSON of its definition; keeps a copy of `schema` if it
     /// is not there.
     pub fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
-        SchemaText(match schema_range(definition.json_slice(), version) {
-            Some(range) => {
-                let range = DefinitionRange { definition: definition.clone(), range };
-                Source::Definition(Arc::new(Mutex::new(range)))
-            }
+        SchemaText(match DefinitionRange::of(definition, version) {
+            Some(range) => Source::Definition(Arc::new(Mutex::new(range))),
             None => {
                 let mut text = vec![];
                 json::write_value(schema, &mut text);
@@ -65,8 +62,7 @@ impl SchemaText {
     /// Releases the definition for a newer one with the same schemas.
     pub(crate) fn follow(&self, definition: &Entry, version: &str) {
         let Source::Definition(shared) = &self.0 else { return };
-        let Some(range) = schema_range(definition.json_slice(), version) else { return };
-        let newer = DefinitionRange { definition: definition.clone(), range };
+        let Some(newer) = DefinitionRange::of(definition, version) else { return };
         let mut current = lock(shared);
         if current.text() == newer.text() {
             *current = newer;
@@ -100,8 +96,14 @@ impl AsRef<[u8]> for SchemaBytes {
 }
 
 impl DefinitionRange {
+    fn of(definition: &Entry, version: &str) -> Option<DefinitionRange> {
+        let definition = definition.json();
+        let range = schema_range(&definition, version)?;
+        Some(DefinitionRange { definition, range })
+    }
+
     fn text(&self) -> &[u8] {
-        &self.definition.json_slice()[self.range.clone()]
+        &self.definition[self.range.clone()]
     }
 }
 
@@ -161,8 +163,8 @@ mod tests {
         text.follow(&second, "v1beta1");
         assert_eq!(text.open().as_ref(), br#"{"type":"object"}"#);
         let Source::Definition(shared) = &text.0 else { panic!("{text:?}") };
-        assert_eq!(lock(shared).definition.modified(), Revision(1_000_000));
+        assert_eq!(lock(shared).definition, second.json());
         text.follow(&second, "v1");
-        assert_eq!(lock(shared).definition.modified(), Revision(1_000_000));
+        assert_eq!(lock(shared).definition, second.json());
     }
 }

@@ -286,7 +286,7 @@ impl ListBody {
     /// Creates a list whose text begins with `head` (up to `"items":[`).
     pub fn new(head: Vec<u8>, items: Vec<Entry>) -> ListBody {
         const TAIL: &[u8] = b"]}\n";
-        let size = |entry: &Entry| entry.item_tail().len() + 1;
+        let size = |entry: &Entry| entry.item_len() + 1;
         let items_len: usize = items.iter().map(size).sum();
         let commas = items.len().saturating_sub(1);
         let total = head.len() + items_len + commas + TAIL.len();
@@ -321,7 +321,7 @@ impl ListBody {
             }
             self.state = ListState::More;
             out.put_u8(b'{');
-            out.put_slice(entry.item_tail());
+            out.put_slice(&entry.item_tail());
         }
         self.left -= out.len() as u64;
         Some(out.freeze())

@@ -74,7 +74,7 @@ impl View {
         if !is_whole || (self.is_stored_text(target) && !self.is_pretty) {
             return 0;
         }
-        list.items.iter().map(|entry| entry.json_slice().len()).sum()
+        list.items.iter().map(|entry| entry.json_len()).sum()
     }
 
     /// Returns the response of a list.
@@ -148,7 +148,7 @@ impl ChunkSource for Listing {
     }
 
     fn source_bytes(&self) -> u64 {
-        self.items.iter().map(|entry| entry.json_slice().len() as u64).sum()
+        self.items.iter().map(|entry| entry.json_len() as u64).sum()
     }
 }
 

@@ -313,7 +313,7 @@ impl Stream {
             EventKind::Deleted => "DELETED",
         };
         if self.view.is_stored_text(&self.target) && self.is_in_version(event) {
-            let object = event.entry.json_slice();
+            let object = &*event.entry.json_slice();
             frames.reserve(object.len() + FRAME_BYTES);
             put_json(event_type, object, frames);
             return Ok(());

@@ -30,7 +30,7 @@ const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 pub(crate) async fn run(context: crate::Context) {
     let client = Client::new(&context.registry, "cronjob-controller");
     let events = Recorder::new(&client, COMPONENT);
-    let cron_jobs = CronJobs { client, events, jobs: Dependents::default() };
+    let cron_jobs = CronJobs { client, events, jobs: Dependents::of("CronJob") };
     control_loop::run(&context.registry, cron_jobs).await;
 }
 

@@ -34,8 +34,8 @@ pub(crate) async fn run(context: Context) {
     let control = PodControl::new(client, "daemonset-controller");
     let controller = DaemonSets {
         control,
-        pods: Dependents::default(),
-        revisions: Dependents::default(),
+        pods: Dependents::of("DaemonSet"),
+        revisions: Dependents::of("DaemonSet"),
         nodes: Mutex::default(),
         failed: Mutex::default(),
     };

@@ -31,8 +31,8 @@ use std::time::Duration;
 pub(crate) async fn run(context: Context) {
     let client = Client::new(&context.registry, "deployment-controller");
     let control = PodControl::new(client, "deployment-controller");
-    let sets = Dependents::default();
-    let pods = Dependents::default();
+    let sets = Dependents::of("Deployment");
+    let pods = Dependents::of("ReplicaSet");
     control_loop::run(&context.registry, Deployments { control, sets, pods }).await;
 }
 

@@ -35,7 +35,7 @@ impl ControlLoop for EphemeralVolumes {
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         let has_volume = |entry: &Entry| {
-            memchr::memmem::find(entry.json_slice(), b"\"volumeClaimTemplate\":").is_some()
+            memchr::memmem::find(&entry.json_slice(), b"\"volumeClaimTemplate\":").is_some()
         };
         for event in &events {
             match event {

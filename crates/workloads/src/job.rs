@@ -44,7 +44,7 @@ pub(crate) async fn run(context: crate::Context) {
     let client = Client::new(&context.registry, "job-controller");
     let jobs = Jobs {
         control: PodControl::new(client, "job-controller"),
-        pods: Dependents::default(),
+        pods: Dependents::of("Job"),
         failures: Mutex::default(),
     };
     control_loop::run(&context.registry, jobs).await;
@@ -118,7 +118,7 @@ fn is_job(owner: &OwnerReference) -> bool {
 
 /// Whether a pod may have the finalizer.
 fn is_tracked(entry: &Entry) -> bool {
-    memchr::memmem::find(entry.json_slice(), FINALIZER.as_bytes()).is_some()
+    memchr::memmem::find(&entry.json_slice(), FINALIZER.as_bytes()).is_some()
 }
 
 impl Jobs {

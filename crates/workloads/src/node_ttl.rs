@@ -62,7 +62,7 @@ impl ControlLoop for NodeTtl {
                 // at its next change of another kind.
                 InformerEvent::Put { entry, previous, .. } => {
                     nodes.insert(entry.name().into());
-                    let text = entry.json_slice();
+                    let text = &*entry.json_slice();
                     let has = memchr::memmem::find(text, ANNOTATION.as_bytes()).is_some();
                     if previous.is_none() || !has {
                         queue.add(entry.name().into());

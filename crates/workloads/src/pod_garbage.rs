@@ -99,7 +99,7 @@ impl ControlLoop for PodGarbage {
 
 /// Whether a pod may be in deletion; false: it is not.
 fn may_be_deleted(pod: &Entry) -> bool {
-    memchr::memmem::find(pod.json_slice(), b"\"deletionTimestamp\":").is_some()
+    memchr::memmem::find(&pod.json_slice(), b"\"deletionTimestamp\":").is_some()
 }
 
 fn has_ended(pod: &Entry) -> bool {

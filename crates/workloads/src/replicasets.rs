@@ -83,7 +83,7 @@ impl Replicas for ReplicationControllers {
 pub(crate) async fn run<R: Replicas>(context: Context) {
     let client = Client::new(&context.registry, R::ACCOUNT);
     let pods = PodControl::new(client, R::COMPONENT);
-    let dependents = Dependents::default();
+    let dependents = Dependents::of(R::KIND);
     let controller =
         Controller { pods, dependents, steady: Steady::default(), of: PhantomData::<R> };
     control_loop::run(&context.registry, controller).await;

@@ -30,7 +30,7 @@ const CLAIMS: &str = "resourceclaims";
 pub(crate) async fn run(context: crate::Context) {
     let client = Client::new(&context.registry, "resource-claim-controller");
     let events = Recorder::new(&client, "resource_claim");
-    let claims = ResourceClaims { client, events, owned: Dependents::default() };
+    let claims = ResourceClaims { client, events, owned: Dependents::of("Pod") };
     control_loop::run(&context.registry, claims).await;
 }
 
@@ -98,7 +98,7 @@ impl ControlLoop for ResourceClaims {
 }
 
 fn may_have_claims(pod: &Entry) -> bool {
-    memchr::memmem::find(pod.json_slice(), b"\"resourceClaims\":").is_some()
+    memchr::memmem::find(&pod.json_slice(), b"\"resourceClaims\":").is_some()
 }
 
 /// Whether a pod uses nothing any more.
@@ -196,7 +196,7 @@ impl ResourceClaims {
         let all = self.client.registry.cached_all(&kind);
         let prefix = format!("{}/", entry.namespace());
         let names = |pod: &&Entry| {
-            memchr::memmem::find(pod.json_slice(), entry.name().as_bytes()).is_some()
+            memchr::memmem::find(&pod.json_slice(), entry.name().as_bytes()).is_some()
         };
         let waiting = all.range(&prefix, "").filter(|pod| may_have_claims(pod)).filter(names);
         queue.extend(waiting.map(|pod| Key::Pod(pod.namespace().into(), pod.name().into())));

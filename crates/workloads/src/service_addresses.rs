@@ -48,7 +48,7 @@ impl ControlLoop for ServiceAddresses {
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         let key = |entry: &Entry| (Str::new(entry.namespace()), Str::new(entry.name()));
         let may_concern = |entry: &Entry| {
-            let text = entry.json_slice();
+            let text = &*entry.json_slice();
             memchr::memmem::find(text, b"\"LoadBalancer\"").is_some()
                 || memchr::memmem::find(text, FINALIZER.as_bytes()).is_some()
         };

@@ -28,8 +28,8 @@ use std::time::Duration;
 pub(crate) async fn run(context: Context) {
     let client = Client::new(&context.registry, "statefulset-controller");
     let control = PodControl::new(client, "statefulset-controller");
-    let pods = Dependents::default();
-    let revisions = Dependents::default();
+    let pods = Dependents::of("StatefulSet");
+    let revisions = Dependents::of("StatefulSet");
     control_loop::run(&context.registry, StatefulSets { control, pods, revisions }).await;
 }
 

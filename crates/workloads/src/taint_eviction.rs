@@ -119,7 +119,7 @@ impl ControlLoop for TaintEviction {
 
 /// Returns the taints NoExecute of a node.
 fn no_execute(kind: &Kind, node: &Entry) -> Vec<Taint> {
-    if memchr::memmem::find(node.json_slice(), b"\"NoExecute\"").is_none() {
+    if memchr::memmem::find(&node.json_slice(), b"\"NoExecute\"").is_none() {
         return vec![];
     }
     let node = kind.decode(node).unwrap_or_default();
@@ -224,7 +224,7 @@ impl TaintEviction {
 /// Whether two states of a pod have the same generation: what was asked for has not changed.
 fn has_same_spec(old: &Entry, new: &Entry) -> bool {
     let generation = |entry: &Entry| {
-        let text = entry.json_slice();
+        let text = &*entry.json_slice();
         let at = memchr::memmem::find(text, b"\"generation\":")?;
         let digits = text.get(at + 13..)?.iter().take_while(|byte| byte.is_ascii_digit());
         Some(digits.copied().collect::<Vec<u8>>())

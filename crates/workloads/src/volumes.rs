@@ -170,7 +170,7 @@ impl Volumes {
         let waits = |entry: &&Entry| {
             entry.field("spec.nodeName").is_none_or(str::is_empty)
                 && !matches!(entry.field("status.phase"), Some("Succeeded" | "Failed"))
-                && memchr::memmem::find(entry.json_slice(), claim.name().as_bytes()).is_some()
+                && memchr::memmem::find(&entry.json_slice(), claim.name().as_bytes()).is_some()
         };
         let uses = |pod: &Object| {
             let volumes = pod.array_at(&["spec", "volumes"]).iter();

@@ -65,7 +65,7 @@ pub(super) async fn run(registry: &Arc<Registry>) -> Result<(), Failure> {
 fn needs_finalizing(registry: &Registry, name: &str) -> bool {
     let Some(target) = target_of(registry, name) else { return false };
     let Some(entry) = registry.cached(&target.kind, "", name) else { return false };
-    let text = entry.json_slice();
+    let text = &*entry.json_slice();
     let member = |name| json::value_range(text, &["metadata", name]).map(|range| &text[range]);
     let has_finalizer = member("finalizers").is_some_and(|finalizers| {
         let parsed = json::parse(finalizers).ok().map(|parsed| parsed.value);

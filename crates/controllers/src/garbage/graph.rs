@@ -124,13 +124,13 @@ impl Graph {
         }
         if now.is_deleting_dependents() {
             let object = ObjectRef { kind: index, key: entry.key().into() };
-            if self.deleting.insert(uid_of(now.uid), object.clone()).is_none() {
+            if self.deleting.insert(uid_of(&now.uid), object.clone()).is_none() {
                 effects.has_waiting_owner = true;
-                effects.work.extend(self.dependents(now.uid).into_iter().map(Work::Collect));
+                effects.work.extend(self.dependents(&now.uid).into_iter().map(Work::Collect));
             }
             effects.work.push(Work::Collect(object));
         } else if before.is_deleting_dependents() {
-            self.deleting.remove(&uid_of(now.uid));
+            self.deleting.remove(&uid_of(&now.uid));
         }
         if now.is_orphaning_dependents() && !(is_same && before.is_orphaning_dependents()) {
             effects.has_waiting_owner = true;
@@ -157,7 +157,7 @@ impl Graph {
         if now.has_owners() {
             self.remove(&ObjectRef { kind: index, key: entry.key().into() }, effects);
         }
-        let uid = uid_of(now.uid);
+        let uid = uid_of(&now.uid);
         self.deleting.remove(&uid);
         let dependents = self.dependents.get(&uid).into_iter().flatten();
         effects.work.extend(dependents.cloned().map(Work::Collect));

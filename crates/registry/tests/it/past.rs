@@ -19,7 +19,8 @@ async fn list(harness: &Harness, options: ListOptions) -> Result<List, Failure> 
 fn shown(list: &List) -> Vec<String> {
     let value = |json: &str| json.split(r#""v":""#).nth(1)?.split('"').next().map(str::to_owned);
     let shown = list.items.iter().map(|entry| {
-        let json = String::from_utf8_lossy(entry.json_slice());
+        let json = entry.json_slice();
+        let json = String::from_utf8_lossy(&json);
         format!("{}={}", entry.name(), value(&json).unwrap_or_default())
     });
     shown.collect()

@@ -52,7 +52,7 @@ pub(crate) fn estimate(
     };
     let mut bytes = 0;
     for entry in registry.cached_all(&kind).range(&prefix, "").take(limit) {
-        bytes += entry.json_slice().len() as u64;
+        bytes += entry.json_len() as u64;
         if bytes >= COUNTED_BYTES_MAX {
             break;
         }

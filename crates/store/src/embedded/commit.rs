@@ -480,6 +480,7 @@ impl Committer {
             return;
         }
         self.is_settled = true;
+        self.shared.forget_events();
         if let Err(source) = self.shared.disk.settle() {
             self.fail("settle", source, Vec::new());
         }

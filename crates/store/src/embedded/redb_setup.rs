@@ -9,7 +9,7 @@ use crate::DiskError;
 
 /// Size of redb's page cache. Small, because values are read from it only if they are neither in
 /// the cache crate nor in the ring, and writes touch only the end of the tables.
-pub(super) const CACHE_BYTES_MAX: usize = 2 << 20;
+pub(super) const CACHE_BYTES_MAX: usize = 512 << 10;
 
 pub(super) fn builder() -> Builder {
     let mut builder = Database::builder();

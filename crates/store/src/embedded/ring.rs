@@ -43,6 +43,12 @@ impl Ring {
         }
     }
 
+    /// Forgets all events. A watch that is behind reads from disk.
+    pub(super) fn clear(&mut self) {
+        let Some((last, _)) = self.events.back() else { return };
+        *self = Ring::new(last.revision);
+    }
+
     /// Returns the value of a record if it is in the ring.
     pub(super) fn value(&self, id: RecordId) -> Option<Bytes> {
         let place = self.events.binary_search_by_key(&id, |(id, _)| *id).ok()?;
@@ -120,4 +126,34 @@ fn memory_bytes(event: &Event) -> usize {
 
 fn value_bytes(event: &Event) -> usize {
     event.value.as_ref().map_or(0, Bytes::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(ring: &mut Ring, revision: u64) {
+        let revision = Revision(revision);
+        let value = Some(Bytes::from_static(b"v"));
+        let event = Event { key: Bytes::from_static(b"/k"), value, revision, created: revision };
+        ring.push(RecordId::first(revision), event);
+    }
+
+    #[test]
+    fn a_ring_that_was_cleared_reaches_what_comes_after() {
+        let mut ring = Ring::new(Revision(3));
+        ring.clear();
+        assert!(ring.reaches(Revision(3)) && !ring.reaches(Revision(2)));
+        push(&mut ring, 4);
+        push(&mut ring, 5);
+        ring.clear();
+        assert_eq!((ring.events.capacity(), ring.bytes), (0, 0));
+        assert!(ring.reaches(Revision(5)) && !ring.reaches(Revision(4)));
+        push(&mut ring, 6);
+        let batch = ring.batch(b"/", Revision(5), Revision(6));
+        let revisions: Vec<u64> = batch.events.iter().map(|event| event.revision.0).collect();
+        assert_eq!((revisions, batch.through), (vec![6], Revision(6)));
+        assert!(ring.value(RecordId::first(Revision(6))).is_some());
+        assert!(ring.value(RecordId::first(Revision(5))).is_none());
+    }
 }

@@ -434,6 +434,11 @@ impl Shared {
         self.newest.store(newest.0, Ordering::Release);
     }
 
+    /// Gives back the memory of recent events, when there is nothing to do.
+    pub(super) fn forget_events(&self) {
+        self.write().ring.clear();
+    }
+
     /// Wakes the watches after a group was published.
     pub(super) fn wake_watches(&self) {
         let newest = self.newest.load(Ordering::Acquire);
