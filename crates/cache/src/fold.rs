@@ -121,7 +121,7 @@ mod tests {
         let snapshot = resource.snapshot(Revision(0));
         let folded = snapshot.range("", "").filter(|entry| entry.is_folded()).count();
         assert!((650..COUNT as usize).contains(&folded), "{folded}");
-        let bytes: usize = snapshot.range("", "").map(Entry::size).sum();
+        let bytes: usize = snapshot.range("", "").map(Entry::unfolded_size).sum();
         assert_eq!(resource.counts().bytes, bytes);
         // Folded objects can be replaced and deleted.
         put(&resource, alike("ns/0037", COUNT + 1));
@@ -179,6 +179,23 @@ mod tests {
         let snapshot = resource.snapshot(Revision(0));
         assert_eq!(snapshot.range("", "").filter(|entry| !entry.is_folded()).count(), 1);
         assert!(snapshot.range("", "").map(Entry::json).eq(before));
+    }
+
+    #[test]
+    fn no_other_copy_of_a_folded_object_is_left() {
+        let resource = resource();
+        (1..=20).for_each(|revision| put(&resource, alike(&format!("ns/{revision}"), revision)));
+        // These are folded while their changes are fresh.
+        assert_eq!(resource.fold_from(""), None);
+        (0..2).for_each(|_| resource.settle());
+        let mut changes = vec![];
+        let mut cursor = resource.cursor(Revision(0)).expect("it reaches back");
+        cursor.take(&mut changes).expect("nothing was forgotten");
+        assert_eq!(changes.len(), 20);
+        for change in changes {
+            let current = resource.get(change.entry.key()).expect("it is there");
+            assert!(change.entry.ptr_eq(&current), "the history has another copy: {current:?}");
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ struct State {
     unreadable: BTreeMap<String, Arc<RecordError>>,
     history: History,
     heads: Vec<(Box<[u8]>, Revision)>,
-    /// Bytes of memory of `objects`.
+    /// Bytes of `objects`, as if none were folded.
     bytes: usize,
     /// Events of the store that were applied.
     events: u64,
@@ -98,7 +98,7 @@ struct State {
 pub struct ResourceCounts {
     /// Objects.
     pub objects: usize,
-    /// Bytes of memory of the objects.
+    /// Bytes of the objects, as if none were folded.
     pub bytes: usize,
     /// Events of the store that were applied and, with them, passed to watches.
     pub events: u64,
@@ -225,7 +225,7 @@ impl Resource {
         match entry {
             Ok(entry) => {
                 state.record_head(&entry);
-                state.bytes += entry.size();
+                state.bytes += entry.unfolded_size();
                 state.objects.insert(entry);
                 Ok(())
             }
@@ -268,7 +268,7 @@ impl Resource {
                     }
                 };
                 state.record_head(&entry);
-                state.bytes += entry.size();
+                state.bytes += entry.unfolded_size();
                 state.objects.insert(entry.clone());
                 (ChangeKind::Put, entry)
             }
@@ -279,7 +279,7 @@ impl Resource {
             // The store deletes only objects that exist.
             (None, None) => return Ok(()),
         };
-        state.bytes -= previous.as_ref().map_or(0, Entry::size);
+        state.bytes -= previous.as_ref().map_or(0, Entry::unfolded_size);
         if !state.indexes.is_empty() {
             let now = (kind == ChangeKind::Put).then_some(&entry);
             for index in Arc::make_mut(&mut state.indexes) {
@@ -349,8 +349,12 @@ impl Resource {
         let mut bases = self.bases();
         let compact = |change: &Arc<Change>| {
             let mut there = objects.from(change.entry.sort_key());
-            let current = there.next().filter(|current| current.ptr_eq(&change.entry));
-            let folded = current.and_then(|current| bases.fold(current, there.next()));
+            let written = change.entry.modified();
+            let folded = match there.next().filter(|current| current.modified() == written) {
+                Some(current) if current.is_folded() => Some(current.clone()),
+                Some(current) => bases.fold(current, there.next()),
+                None => None,
+            };
             Compact { difference: change.difference(), folded }
         };
         let made: Vec<Compact> = due.iter().map(compact).collect();
@@ -427,7 +431,7 @@ impl Resource {
             state.record_head(entry);
         }
         state.loads += 1;
-        state.bytes = objects.iter().map(Entry::size).sum();
+        state.bytes = objects.iter().map(Entry::unfolded_size).sum();
         state.objects = objects.into_iter().collect();
         state.indexes = Arc::default();
         state.history.restart(revision);
@@ -561,7 +565,6 @@ impl State {
         let is_same =
             |current: &&Entry| current.modified() == folded.modified() && !current.is_folded();
         let Some(current) = current.filter(is_same).cloned() else { return };
-        self.bytes = self.bytes + folded.size() - current.size();
         if !self.indexes.is_empty() {
             for index in Arc::make_mut(&mut self.indexes) {
                 index.update(Some(&current), Some(folded));

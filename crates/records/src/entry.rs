@@ -571,6 +571,11 @@ impl Entry {
     pub fn size(&self) -> usize {
         HEAD_BYTES + self.buffer().len()
     }
+
+    /// Returns what [`Entry::size`] is of the same version when it is not folded.
+    pub fn unfolded_size(&self) -> usize {
+        HEAD_BYTES + self.head().json_at as usize + self.json_len() + 1
+    }
 }
 
 impl fmt::Debug for Entry {
@@ -723,6 +728,7 @@ mod tests {
             assert_eq!(folded.field("spec.nodeName"), whole.field("spec.nodeName"));
             assert_eq!(text(&folded.json_slice()), text(&whole.json_slice()));
             assert_eq!(folded.json_len(), whole.json_len());
+            assert_eq!(folded.unfolded_size(), whole.size());
             assert_eq!(folded.head_slice(), whole.head_slice());
             assert_eq!(folded.item_tail(), whole.item_tail());
             assert_eq!(folded.item_len(), whole.item_tail().len());
