@@ -224,7 +224,8 @@ type Costs<'t> = BTreeMap<&'t str, u64>;
 /// Returns the functions of each profile that are in none before it: those of the start, of any
 /// request, of other requests, and of simulated nodes. `faulting` are more functions of the second.
 /// Each part is sorted by the cost during requests, so that the functions that take most of their
-/// time are together on few pages; that of the simulation by its own.
+/// time are together on few pages; that of the simulation by its own. Of other requests, those that
+/// simulated nodes run too come first.
 fn in_order<'t>(profiles: &[Costs<'t>; 4], faulting: &[&'t str]) -> [Vec<&'t str>; 4] {
     let [_, any, others, simulation] = profiles;
     let cost = |of: &[&Costs<'_>], name: &str| -> u64 {
@@ -236,7 +237,8 @@ fn in_order<'t>(profiles: &[Costs<'t>; 4], faulting: &[&'t str]) -> [Vec<&'t str
         let names = profiles[at].keys().chain(more).copied();
         let mut part: Vec<&str> = names.filter(|name| known.insert(*name)).collect();
         let measure: &[&Costs<'_>] = if at == 3 { &[simulation] } else { &[any, others] };
-        part.sort_by_key(|name| Reverse(cost(measure, name)));
+        let is_simulated = |name: &str| at == 2 && simulation.contains_key(name);
+        part.sort_by_key(|name| Reverse((is_simulated(name), cost(measure, name))));
         part
     })
 }
@@ -301,6 +303,6 @@ mod tests {
         let order = in_order(&profiles, &["page_fault", "main"]);
         assert_eq!(order[0], ["_RNv1a", "main"]);
         assert_eq!(order[1], ["b", "c", "page_fault"]);
-        assert_eq!((&*order[2], &*order[3]), (&["f", "d"][..], &["e", "g"][..]));
+        assert_eq!((&*order[2], &*order[3]), (&["d", "f"][..], &["e", "g"][..]));
     }
 }
