@@ -566,7 +566,7 @@ async fn catch_up(
     let feed = &shared.feeds[number];
     let newest = feed.store.revision();
     let mut through = feed.revision();
-    let mut pending = PendingWakes::default();
+    let mut pending = PendingWakes { is_starting: true, ..PendingWakes::default() };
     let mut ahead = None;
     while through < newest {
         let batch = match ahead {
@@ -586,6 +586,7 @@ async fn catch_up(
         pending = applying.await.map_err(|_| WatchError::Closed)?;
         ahead = next.transpose()?;
     }
+    pending.is_starting = false;
     Ok(pending)
 }
 
@@ -596,6 +597,8 @@ struct PendingWakes {
     resources: Vec<(Instant, Arc<Resource>)>,
     /// The time of the last wake, by prefix.
     last_wakes: BTreeMap<Bytes, Instant>,
+    /// Whether the backlog is applied. What has no time then is done afterwards.
+    is_starting: bool,
 }
 
 impl PendingWakes {
@@ -624,7 +627,10 @@ impl PendingWakes {
         for (_, resource) in self.resources.extract_if(.., |(due, _)| *due <= now) {
             resource.wake_cursors();
             followers.mark_changed(&resource);
-            resource.pack();
+            match self.is_starting {
+                true => resource.pack_only(),
+                false => resource.pack(),
+            }
             self.last_wakes.insert(resource.prefix().clone(), now);
         }
     }

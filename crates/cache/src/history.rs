@@ -102,14 +102,6 @@ impl Change {
     }
 }
 
-/// What a packed change holds instead of whole entries.
-pub(crate) struct Compact {
-    /// [`Change::difference`].
-    pub difference: Option<Box<[u8]>>,
-    /// The new version, folded.
-    pub folded: Option<Entry>,
-}
-
 /// A change in the ring.
 enum Slot {
     Fresh(Arc<Change>),
@@ -407,17 +399,33 @@ impl History {
     }
 
     /// Packs the changes that [`History::changes_to_pack`] returned, from `number` on, each with
-    /// what was made of it. Changes that were evicted meanwhile are skipped.
-    pub fn pack(&mut self, number: u64, made: Vec<Compact>) {
-        for (number, made) in (number..).zip(made) {
+    /// its difference. Changes that were evicted meanwhile are skipped.
+    pub fn pack(&mut self, number: u64, differences: Vec<Option<Box<[u8]>>>) {
+        for (number, difference) in (number..).zip(differences) {
             if number == self.packed && self.index(number).is_some_and(|at| at < self.ring.len()) {
-                self.pack_next(made);
+                self.pack_next(difference);
+            }
+        }
+    }
+
+    /// Replaces a current version by the same one, folded, if its change is packed.
+    pub fn put_folded(&mut self, folded: &Entry) {
+        let end = self.index_after(folded.modified());
+        for slot in self.ring.range_mut(..end).rev() {
+            if slot.revision() < folded.modified() {
+                return;
+            }
+            if let Slot::Packed(packed) = slot
+                && let NextVersion::Current(entry) = &mut packed.after
+                && entry.key_bytes() == folded.key_bytes()
+            {
+                *entry = folded.clone();
             }
         }
     }
 
     /// Packs the oldest fresh change.
-    fn pack_next(&mut self, Compact { difference, folded }: Compact) {
+    fn pack_next(&mut self, difference: Option<Box<[u8]>>) {
         let number = self.packed;
         let Some(index) = self.index(number) else { return };
         let Some(Slot::Fresh(change)) = self.ring.get(index) else { return };
@@ -440,7 +448,7 @@ impl History {
             made.after = NextVersion::ReplacedBy(number);
         }
         let after = match change.kind {
-            ChangeKind::Put => NextVersion::Current(folded.unwrap_or_else(|| change.entry.clone())),
+            ChangeKind::Put => NextVersion::Current(change.entry.clone()),
             ChangeKind::Delete => NextVersion::Deleted,
         };
         let packed = PackedChange { revision: change.revision, after, before, differences };
@@ -501,10 +509,6 @@ mod tests {
         (change.kind, change.revision, text(&change.entry), change.previous.as_ref().map(text))
     }
 
-    fn compact(change: &Change) -> Compact {
-        Compact { difference: change.difference(), folded: None }
-    }
-
     struct Writer {
         random: Random,
         history: History,
@@ -541,7 +545,7 @@ mod tests {
 
         fn pack(&mut self) {
             let (number, changes) = self.history.changes_to_pack(0);
-            self.history.pack(number, changes.iter().map(|change| compact(change)).collect());
+            self.history.pack(number, changes.iter().map(|change| change.difference()).collect());
         }
 
         /// Reads everything from a number on.
@@ -654,7 +658,7 @@ mod tests {
             let previous = last.replace(entry.clone());
             history.push(Change::new(ChangeKind::Put, Revision(revision), entry, previous));
             let (number, changes) = history.changes_to_pack(0);
-            history.pack(number, changes.iter().map(|change| compact(change)).collect());
+            history.pack(number, changes.iter().map(|change| change.difference()).collect());
             assert!(history.fresh_bytes <= FRESH_BYTES_MAX, "{}", history.fresh_bytes);
         }
         assert!(history.fresh_bytes >= FRESH_BYTES_MAX / 4, "{}", history.fresh_bytes);

@@ -2,7 +2,7 @@
 //! [`Cursor`].
 
 use crate::fold::Bases;
-use crate::history::{Change, ChangeKind, Compact, History};
+use crate::history::{Change, ChangeKind, History};
 use crate::index::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
 use crate::publish::publish;
 use keelson_records::{Entry, HasSortKey, RecordError, Tree, by_key, starts_with};
@@ -326,19 +326,24 @@ impl Resource {
         state.objects.is_empty() && state.unreadable.is_empty()
     }
 
-    /// Packs the older changes when there are many.
+    /// Packs the older changes when there are many, and folds the versions that they wrote.
     pub(crate) fn pack(&self) {
-        self.pack_before(0);
+        self.pack_before(0, true);
+    }
+
+    /// Like [`Resource::pack`], but leaves folding to [`Resource::fold_from`].
+    pub(crate) fn pack_only(&self) {
+        self.pack_before(0, false);
     }
 
     /// Packs all changes that were there at the call before.
     pub(crate) fn settle(&self) {
         let next = self.read().history.next();
-        self.pack_before(self.settled.swap(next, Ordering::Relaxed));
+        self.pack_before(self.settled.swap(next, Ordering::Relaxed), true);
     }
 
-    /// Packs changes, and folds the versions that they wrote. Takes the write lock only briefly.
-    fn pack_before(&self, settled: u64) {
+    /// Takes the write lock only briefly.
+    fn pack_before(&self, settled: u64, folds: bool) {
         let state = self.read();
         let (number, due) = state.history.changes_to_pack(settled);
         if due.is_empty() {
@@ -347,21 +352,24 @@ impl Resource {
         let objects = state.objects.clone();
         drop(state);
         let mut bases = self.bases();
-        let compact = |change: &Arc<Change>| {
+        let fold = |change: &Arc<Change>| {
             let mut there = objects.from(change.entry.sort_key());
             let written = change.entry.modified();
-            let folded = match there.next().filter(|current| current.modified() == written) {
-                Some(current) if current.is_folded() => Some(current.clone()),
-                Some(current) => bases.fold(current, there.next()),
-                None => None,
-            };
-            Compact { difference: change.difference(), folded }
+            let current = there.next().filter(|current| current.modified() == written)?;
+            match current.is_folded() {
+                true => Some(current.clone()),
+                false => bases.fold(current, there.next()),
+            }
         };
-        let made: Vec<Compact> = due.iter().map(compact).collect();
+        let folded: Vec<Entry> = match folds {
+            true => due.iter().filter_map(fold).collect(),
+            false => vec![],
+        };
+        let differences = due.iter().map(|change| change.difference()).collect();
         drop((bases, objects));
         let mut state = self.write();
-        made.iter().filter_map(|made| made.folded.as_ref()).for_each(|one| state.put_folded(one));
-        state.history.pack(number, made);
+        state.history.pack(number, differences);
+        folded.iter().for_each(|one| state.put_folded(one));
     }
 
     fn bases(&self) -> MutexGuard<'_, Bases> {
@@ -561,6 +569,7 @@ impl Resource {
 impl State {
     /// Replaces an object by the same version, folded.
     fn put_folded(&mut self, folded: &Entry) {
+        self.history.put_folded(folded);
         let current = self.objects.get(folded.sort_key());
         let is_same =
             |current: &&Entry| current.modified() == folded.modified() && !current.is_folded();

@@ -17,6 +17,9 @@ const ALIGNED_MATCH_BYTES_MIN: usize = 8;
 const MATCH_BYTES_MIN: usize = 16;
 /// How far ahead a replacement of equal length is searched.
 const REPLACEMENT_BYTES_MAX: usize = 64;
+/// How far ahead a replacement of nearly equal length is searched, and by how much it may differ.
+const SHIFTED_BYTES_MAX: usize = 24;
+const SHIFT_MAX: usize = 4;
 const WINDOW_BYTES: usize = 2048;
 /// Maximum number of searches in one difference. The rest counts as different, except for a common
 /// suffix.
@@ -60,15 +63,24 @@ pub(crate) fn write_below(old: &[u8], new: &[u8], out: &mut Vec<u8>, end: usize)
 /// Rebuilds the old text from `new` and appends it to `out`; `None` when [`write`] did not produce
 /// `difference`.
 pub(crate) fn apply(difference: &[u8], new: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    for_each_piece(difference, new, |piece| out.extend_from_slice(piece))
+}
+
+/// Like [`apply`], but passes on the old text piece by piece.
+pub(crate) fn for_each_piece(
+    difference: &[u8],
+    new: &[u8],
+    mut pass_on: impl FnMut(&[u8]),
+) -> Option<()> {
     let mut at = 0;
     let mut from = 0_usize;
     while at < difference.len() {
         let literal = read_varint(difference, &mut at)?;
-        out.extend_from_slice(difference.get(at..at.checked_add(literal)?)?);
+        pass_on(difference.get(at..at.checked_add(literal)?)?);
         at += literal;
         from = from.checked_add(read_varint(difference, &mut at)?)?;
         let end = from.checked_add(read_varint(difference, &mut at)?)?;
-        out.extend_from_slice(new.get(from..end)?);
+        pass_on(new.get(from..end)?);
         from = end;
     }
     Some(())
@@ -82,6 +94,9 @@ fn resynchronize(old: &[u8], new: &[u8], searches: &mut usize) -> Option<(usize,
     let end = (old.len().min(new.len()) + 1).saturating_sub(ALIGNED_MATCH_BYTES_MIN);
     if let Some(at) = (1..end.min(REPLACEMENT_BYTES_MAX)).find(is_same) {
         return Some((at, at));
+    }
+    if let Some(found) = shifted(old, new) {
+        return Some(found);
     }
     let ahead = |text: &[u8]| text.len().min(WINDOW_BYTES);
     let old = &old[..ahead(old)];
@@ -97,6 +112,27 @@ fn resynchronize(old: &[u8], new: &[u8], searches: &mut usize) -> Option<(usize,
         }
     }
     None
+}
+
+/// Like [`resynchronize`], for a short text that was replaced by one that is a little longer or
+/// shorter, such as a number: without a search.
+fn shifted(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
+    let word = |text: &[u8], at: usize| -> Option<u64> {
+        Some(u64::from_le_bytes(*text.get(at..)?.first_chunk()?))
+    };
+    let is_same = |(a, b): (usize, usize)| {
+        let in_old = old.get(a..a + MATCH_BYTES_MIN);
+        in_old.is_some() && in_old == new.get(b..b + MATCH_BYTES_MIN)
+    };
+    (0..SHIFTED_BYTES_MAX).find_map(|at| {
+        let in_old = word(old, at)?;
+        let in_new = word(new, at)?;
+        (1..=SHIFT_MAX).find_map(|by| {
+            let longer = (word(old, at + by) == Some(in_new)).then_some((at + by, at));
+            let shorter = || (word(new, at + by) == Some(in_old)).then_some((at, at + by));
+            longer.filter(|at| is_same(*at)).or_else(|| shorter().filter(|at| is_same(*at)))
+        })
+    })
 }
 
 fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {

@@ -19,7 +19,7 @@
 use crate::difference;
 use crate::tree::{HasSortKey, SortKey};
 use crate::varint::{read_varint, write_varint};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use keelson_meta::Str;
 use keelson_meta::scratch::{Scratch, transient_buffer};
 use keelson_store::{KeyValue, Revision};
@@ -538,20 +538,23 @@ impl Entry {
         &self.base().json_of_whole()[..self.head().item_at as usize]
     }
 
-    /// Returns the object's JSON as a list item, without the leading `{`.
+    /// Appends the object's JSON as a list item, without the leading `{`.
     #[inline]
-    pub fn item_tail(&self) -> Cow<'_, [u8]> {
+    pub fn put_item_tail(&self, out: &mut impl BufMut) {
         let item_at = self.head().item_at as usize;
-        match self.json_slice() {
-            Cow::Borrowed(json) => Cow::Borrowed(&json[item_at..]),
-            Cow::Owned(mut json) => {
-                json.drain(..item_at);
-                Cow::Owned(json)
-            }
-        }
+        let Some(base) = &self.head().base else {
+            return out.put_slice(&self.json_of_whole()[item_at..]);
+        };
+        let mut skipped = item_at;
+        let made = difference::for_each_piece(self.folded().1, base.json_of_whole(), |piece| {
+            let skips = skipped.min(piece.len());
+            skipped -= skips;
+            out.put_slice(&piece[skips..]);
+        });
+        made.expect("the difference is from this base");
     }
 
-    /// Returns the length of [`Entry::item_tail`].
+    /// Returns the length of what [`Entry::put_item_tail`] appends.
     #[inline]
     pub fn item_len(&self) -> usize {
         self.json_len() - self.head().item_at as usize
@@ -687,7 +690,7 @@ mod tests {
             r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"1234"},"x":1}"#
         );
         assert_eq!(text(&entry.json_line()), format!("{}\n", text(&entry.json_slice())));
-        assert_eq!(text(&entry.item_tail()), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
+        assert_eq!(text(&item(&entry)), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
     }
 
     #[test]
@@ -704,6 +707,12 @@ mod tests {
                 Parts::parse(&kv.value).map(|p| kv.value.len() - p.json.len() + p.rv_at);
             assert_eq!(entry.has_content_of(&value), Ok(offset) == placeholder, "{offset}");
         }
+    }
+
+    fn item(entry: &Entry) -> Vec<u8> {
+        let mut out = vec![];
+        entry.put_item_tail(&mut out);
+        out
     }
 
     /// Returns a pod-like object of 1 kB; `member` is in its middle.
@@ -730,8 +739,8 @@ mod tests {
             assert_eq!(folded.json_len(), whole.json_len());
             assert_eq!(folded.unfolded_size(), whole.size());
             assert_eq!(folded.head_slice(), whole.head_slice());
-            assert_eq!(folded.item_tail(), whole.item_tail());
-            assert_eq!(folded.item_len(), whole.item_tail().len());
+            assert_eq!(text(&item(&folded)), text(&item(&whole)));
+            assert_eq!(folded.item_len(), item(&whole).len());
             assert_eq!((folded.json(), folded.json_line()), (whole.json(), whole.json_line()));
             assert!(folded.has_text(member) && !folded.has_text("it is not there"));
             // Deletions, differences of versions and comparisons with the store.

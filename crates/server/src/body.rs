@@ -321,7 +321,7 @@ impl ListBody {
             }
             self.state = ListState::More;
             out.put_u8(b'{');
-            out.put_slice(&entry.item_tail());
+            entry.put_item_tail(&mut out);
         }
         self.left -= out.len() as u64;
         Some(out.freeze())
