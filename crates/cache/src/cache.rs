@@ -501,6 +501,10 @@ async fn record_end(shared: Arc<Shared>, number: usize, following: JoinHandle<()
 
 /// Folds what was loaded, in small pieces, and from then on what has changed and is left alone.
 async fn settle(shared: Arc<Shared>) {
+    for feed in &shared.feeds {
+        // It is given up like the start: the first read reports why.
+        let _ = feed.wait(feed.store.revision(), WAIT_TIME_MAX).await;
+    }
     tokio::time::sleep(SETTLE_INTERVAL).await;
     let all = || shared.resources.read().expect("the cache state is not poisoned").clone();
     for resource in all().values() {
