@@ -523,7 +523,10 @@ async fn settle(shared: Arc<Shared>) {
             due = SETTLED_AFTER;
         }
         if due > 0 {
-            all().values().for_each(|resource| resource.settle());
+            for resource in all().values() {
+                resource.settle();
+                tokio::task::yield_now().await;
+            }
             due -= 1;
         }
     }

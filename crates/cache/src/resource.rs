@@ -342,7 +342,8 @@ impl Resource {
         self.pack_before(self.settled.swap(next, Ordering::Relaxed), true);
     }
 
-    /// Takes the write lock only briefly.
+    /// Packs changes before a number, and more if there are many. Takes the write lock only
+    /// briefly.
     fn pack_before(&self, settled: u64, folds: bool) {
         let state = self.read();
         let (number, due) = state.history.changes_to_pack(settled);

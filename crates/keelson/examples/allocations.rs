@@ -26,7 +26,7 @@ const DIGITS: usize = 8;
 /// Most header lines of a request here.
 const HEADER_LINES: usize = 100;
 /// Maximum of allocated bytes for each byte on the wire.
-const POST_RATIO_MAX: f64 = 5.0;
+const POST_RATIO_MAX: f64 = 5.5;
 const PATCH_RATIO_MAX: f64 = 10.0;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -17,7 +17,6 @@ use std::time::Instant;
 
 fn main() -> ExitCode {
     let began = Instant::now();
-    keelson_platform::allocator::give_back_soon();
     let mut arguments = std::env::args_os();
     let own_name = arguments.next().unwrap_or_default();
     let rest = || arguments.map(|word| word.to_string_lossy().into_owned()).collect();

@@ -77,6 +77,7 @@ fn command(arguments: Vec<String>) -> Result<()> {
     let mut stop = stop_signals::listen(STOP_TIME_MAX)?;
     runtime.block_on(async {
         let stand_in = EtcdStandIn::open(&folder, options, &clients, &pages, tls.as_ref()).await?;
+        keelson_platform::allocator::give_back_soon();
         tokio::select! {
             () = stand_in.run() => {}
             () = stop.received() => {}

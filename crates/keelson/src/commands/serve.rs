@@ -233,6 +233,7 @@ async fn until_stopped(
         () = stop.received() => return Ok(()),
     };
     let took = began.elapsed();
+    keelson_platform::allocator::give_back_soon();
     tracing::info!(url = keelson.url(), milliseconds = took.as_millis(), "serving");
     ready.announce(&keelson, &data, took)?;
     let mut renewals = keelson.kubeconfig_renewals();
