@@ -34,8 +34,8 @@ impl Bases {
             self.misses = self.misses.wrapping_add(1);
             return None;
         }
-        let bases = self.recent.iter().enumerate();
-        let found = bases.filter_map(|(at, base)| Some((at, entry.fold_onto(base)?))).next();
+        let mut bases = self.recent.iter().enumerate();
+        let found = bases.find_map(|(at, base)| Some((at, entry.fold_onto(base)?)));
         match found {
             Some((at, folded)) => {
                 self.misses = 0;
