@@ -3,6 +3,7 @@
 
 use crate::Str;
 use smol_str::ToSmolStr;
+use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
 
@@ -89,8 +90,21 @@ impl Timestamp {
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
     }
 
-    /// Returns date and time of a year with four digits.
+    /// Returns date and time of a year with four digits. Most texts are of the same second as the
+    /// one before.
     fn seconds_text(self) -> Option<[u8; 19]> {
+        thread_local! {
+            static LAST: Cell<Option<(i64, [u8; 19])>> = const { Cell::new(None) };
+        }
+        if let Some((_, text)) = LAST.get().filter(|(seconds, _)| *seconds == self.seconds) {
+            return Some(text);
+        }
+        let text = self.new_seconds_text()?;
+        LAST.set(Some((self.seconds, text)));
+        Some(text)
+    }
+
+    fn new_seconds_text(self) -> Option<[u8; 19]> {
         let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY_SECONDS));
         let year = u32::try_from(year).ok().filter(|year| *year < 10_000)?;
         let second = self.seconds.rem_euclid(DAY_SECONDS) as u32;
@@ -221,6 +235,18 @@ mod tests {
         let last = Date { year: 2020, month: 12, day: 31, day_of_year: 366 };
         assert_eq!(date("2020-12-31T23:59:59Z"), last);
         assert_eq!(date("1969-03-01T00:00:00Z").day_of_year, 60);
+    }
+
+    #[test]
+    fn a_text_is_not_that_of_the_second_before() {
+        let text = |seconds| Timestamp::new(seconds, 5_000).micro().to_string();
+        for _ in 0..2 {
+            assert_eq!(text(0), "1970-01-01T00:00:00.000005Z");
+            assert_eq!(text(0), "1970-01-01T00:00:00.000005Z");
+            assert_eq!(text(86_399), "1970-01-01T23:59:59.000005Z");
+            // Year 10000, which has another form.
+            assert_eq!(text(253_402_300_800), "10000-01-01T00:00:00.000005Z");
+        }
     }
 
     #[test]

@@ -23,7 +23,8 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use keelson_auth::{Attributes, User};
 use keelson_fairness::{
-    FlowSchema, Level, LevelSpec, Nanoseconds, Request, RequestTarget, RetryAfter, Work,
+    FlowSchema, Level, LevelSpec, Nanoseconds, Request, RequestTarget, RetryAfter, SubjectIndex,
+    Work,
 };
 use keelson_meta::Str;
 use metrics::FlowMetrics;
@@ -53,6 +54,8 @@ pub struct Fairness {
 struct Table {
     /// FlowSchemas in the order in which they match. Those whose level does not exist are left out.
     flows: Vec<Arc<FlowOfLevel>>,
+    /// Their places by subject.
+    subjects: SubjectIndex,
     /// Levels by name, those included that were deleted and have requests.
     levels: Vec<Arc<SharedLevel>>,
 }
@@ -68,6 +71,13 @@ pub(crate) struct FlowOfLevel {
     pub level_uid: HeaderValue,
     /// Most seats of one request.
     pub request_seats_max: u32,
+}
+
+impl Table {
+    fn new(flows: Vec<Arc<FlowOfLevel>>, levels: Vec<Arc<SharedLevel>>) -> Table {
+        let subjects = SubjectIndex::new(flows.iter().map(|flow| &flow.schema));
+        Table { flows, subjects, levels }
+    }
 }
 
 impl FlowOfLevel {
@@ -161,9 +171,10 @@ impl Fairness {
     /// Returns the FlowSchema of a request and its level.
     pub(crate) fn classify(&self, request: &Request<'_>) -> Option<Arc<FlowOfLevel>> {
         let table = self.table.load();
-        let found = table.flows.iter().find(|flow| flow.schema.matches(request));
+        let mut may_match = table.subjects.find(request.user);
+        let found = may_match.find(|place| table.flows[*place].schema.matches(request));
         // A user in neither of the groups of `catch-all` is treated like those.
-        found.or_else(|| table.flows.last()).cloned()
+        found.map_or_else(|| table.flows.last(), |place| table.flows.get(place)).cloned()
     }
 
     /// Takes a seat for a request, and waits for it as long as that is allowed.
