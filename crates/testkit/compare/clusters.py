@@ -1,4 +1,4 @@
-"""Compares workloads of two clusters with simulated nodes: python3 clusters.py KEELSON PEERS [--cases N] [--seed N] [-v].
+"""Compares workloads of two clusters with simulated nodes: python3 clusters.py KEELSON PEERS [--cases N] [--only N,N] [--seed N] [-v].
 
 KEELSON is the program, PEERS a folder with kube-controller-manager and kube-scheduler 1.36. The script starts two servers
 with `--simulate`. With the first one, the stock kube-controller-manager and kube-scheduler work (so that its own loops
@@ -7,7 +7,8 @@ StatefulSet, DaemonSet, Job or CronJob in a namespace and on nodes of its own, a
 pauses, rollbacks, deletions, cordoned, tainted, lost and deleted nodes. After each change both sides come to rest; at the
 end everything is compared: all fields of the objects with their conditions, owners, revisions, hashes and ordinals, and
 the events, without uids, times, addresses, random suffixes and counts. Prints the cases that differ and how many are
-equal. Needs only the standard library; `python3 workloads.py` and `jobs.py` compare each step without nodes.
+equal. `--sides stock,stock` compares the stock programs with themselves: what differs then as well depends on chance.
+Needs only the standard library; `python3 workloads.py` and `jobs.py` compare each step without nodes.
 """
 
 import argparse
@@ -87,6 +88,10 @@ def generate(rng, number):
     pods = made["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else made["spec"]
     spec = pods["template"]["spec"]
     spec["nodeSelector"] = {"case": str(number)}
+    # Among equally good nodes a scheduler chooses at random: no two nodes are equally good.
+    spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})["preferredDuringSchedulingIgnoredDuringExecution"] = [
+        {"weight": weight, "preference": {"matchExpressions": [{"key": "rank", "operator": "In", "values": [rank]}]}}
+        for rank, weight in (("0", 100), ("1", 99), ("2", 98))]
     spec["terminationGracePeriodSeconds"] = 1
     # Pods leave lost nodes soon.
     spec.setdefault("tolerations", []).extend(
@@ -149,6 +154,8 @@ class Side:
         self.path = self.collection + "/w"
         self.nodes = [f"n{number}-{place}" for place in range(3)]
         self.templates = [] if self.kind in ("Job", "CronJob") else [copy.deepcopy(made["spec"]["template"])]
+        # Deletions of which a StatefulSet may tell or not: its pods whose node was deleted fail, and are gone a moment later.
+        self.untold = set()
 
     def list(self, kind):
         return self.server.call("GET", LISTS[kind].format(self.namespace))[2].get("items", [])
@@ -157,8 +164,9 @@ class Side:
         return self.server.call("PATCH", path, patch, MERGE)
 
     def create(self):
-        for name in self.nodes:
-            metadata = {"name": name, "labels": {"case": str(self.number), "kubernetes.io/hostname": name},
+        for place, name in enumerate(self.nodes):
+            rank = str((self.number + place) % len(self.nodes))
+            metadata = {"name": name, "labels": {"case": str(self.number), "kubernetes.io/hostname": name, "rank": rank},
                         "annotations": {"kwok.x-k8s.io/node": "fake"}}
             self.server.must("POST", "/api/v1/nodes", {"metadata": metadata})
         self.server.must("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
@@ -240,6 +248,8 @@ class Side:
                 self.until(is_tainted)
                 time.sleep(2)
         elif verb == "delete-node":
+            bound = [pod["metadata"]["name"] for pod in self.list("Pod") if pod["spec"].get("nodeName") == self.nodes[2]]
+            self.untold |= {f"Delete Pod {name} in StatefulSet w successful" for name in bound}
             self.server.call("DELETE", f"/api/v1/nodes/{self.nodes[2]}")
             self.until(lambda: not any(pod["spec"].get("nodeName") == self.nodes[2] for pod in self.list("Pod")))
         elif verb == "orphan":
@@ -253,8 +263,10 @@ class Side:
 
     def act_on_pod(self, verb, place):
         pods = [pod for pod in self.list("Pod") if "deletionTimestamp" not in pod["metadata"]]
-        # Ordinals and revisions decide, not random names.
-        pods.sort(key=lambda pod: (SUFFIX.sub("", pod["metadata"]["name"]), str(pod["status"].get("phase"))))
+        # Ordinals, revisions and nodes decide, not random names.
+        def place_of(pod):
+            return SUFFIX.sub("", pod["metadata"]["name"]), str(pod["status"].get("phase")), str(pod["spec"].get("nodeName"))
+        pods.sort(key=place_of)
         if not pods:
             return
         path = f"{LISTS['Pod'].format(self.namespace)}/{pods[place % len(pods)]['metadata']['name']}"
@@ -287,6 +299,8 @@ class Side:
             # So may volumes that were bound, and nodes that were free, a moment later.
             if "the object has been modified" in event["message"] or (about.get("uid") in running and reason in PASSING):
                 continue
+            if event["message"] in self.untold:
+                continue
             words = [about["kind"], about.get("apiVersion"), self.plain(about["name"]), about.get("fieldPath", ""), event["type"],
                      reason, event["source"].get("component") or event.get("reportingComponent")]
             by_reason[" | ".join(map(str, words))].append(event)
@@ -297,6 +311,9 @@ class Side:
                 message = "" if are_many or event["reason"] in STEPWISE else self.plain(event["message"])
                 events.add(f"{words} | {message}")
         shown["Event"] = {event: True for event in sorted(events)}
+        # Which condition was written last depends on whether a controller saw that pods were missing for a moment.
+        for made in shown["Deployment"]:
+            made.get("status", {}).get("conditions", []).sort(key=lambda condition: condition["type"])
         return shown
 
     def has_conflict(self):
@@ -381,6 +398,8 @@ def main():
     parser.add_argument("peers")
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--only", help="numbers of cases, such as 26,35")
+    parser.add_argument("--sides", default="stock,own", help="whose loops work on both sides")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=10)
     parser.add_argument("-v", action="store_true")
@@ -389,11 +408,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
             servers = []
-            for name in ("want", "got"):
-                more, server = start(args, pathlib.Path(folder) / name, name == "want")
+            for name, loops in zip(("want", "got"), args.sides.split(",")):
+                more, server = start(args, pathlib.Path(folder) / name, loops == "stock")
                 processes += more
                 servers.append(server)
-            numbers = range(args.first, args.first + args.cases)
+            numbers = map(int, args.only.split(",")) if args.only else range(args.first, args.first + args.cases)
             with concurrent.futures.ThreadPoolExecutor(args.threads) as pool:
                 for number, made, actions, found in pool.map(lambda number: run(number, args, servers), numbers):
                     everyone[made["kind"]] += 1
