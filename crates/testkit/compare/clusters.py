@@ -144,6 +144,16 @@ def steps(rng, made):
     return actions
 
 
+def is_ending(pod):
+    return "deletionTimestamp" in pod["metadata"] and not pod["metadata"].get("finalizers")
+
+
+def pulls(pod):
+    """Returns whether an image could not be pulled just now: ten seconds later the node reports that it backs off."""
+    states = [status["state"].get("waiting", {}).get("reason") for status in pod["status"].get("containerStatuses", [])]
+    return "ErrImagePull" in states
+
+
 class Side:
     """One server, with the objects of one case."""
 
@@ -201,11 +211,11 @@ class Side:
             rest = REST_SECONDS + (1.5 if self.kind in ("Job", "CronJob") or "minReadySeconds" in self.made["spec"] else 0)
             if now != known:
                 known, since = now, time.time()
-            elif time.time() - since > rest and not self.are_ending():
+            elif time.time() - since > rest and not self.is_under_way():
                 return
             time.sleep(0.4)
 
-    def are_ending(self):
+    def is_under_way(self):
         # kube-controller-manager may be late.
         code, _, made = self.server.call("GET", self.path)
         observed = made.get("status", {}).get("observedGeneration") if code == 200 else None
@@ -213,7 +223,7 @@ class Side:
             return True
         lost = self.lost_nodes()
         pods = [pod for pod in self.list("Pod") if pod["spec"].get("nodeName") not in lost]
-        return any("deletionTimestamp" in pod["metadata"] and not pod["metadata"].get("finalizers") for pod in pods)
+        return any(is_ending(pod) or pulls(pod) for pod in pods)
 
     def lost_nodes(self):
         nodes = self.server.call("GET", f"/api/v1/nodes?labelSelector=case={self.number}")[2]["items"]
