@@ -309,8 +309,6 @@ class Side:
             # So may volumes that were bound, and nodes that were free, a moment later.
             if "the object has been modified" in event["message"] or (about.get("uid") in running and reason in PASSING):
                 continue
-            if event["message"] in self.untold:
-                continue
             words = [about["kind"], about.get("apiVersion"), self.plain(about["name"]), about.get("fieldPath", ""), event["type"],
                      reason, event["source"].get("component") or event.get("reportingComponent")]
             by_reason[" | ".join(map(str, words))].append(event)
@@ -324,6 +322,10 @@ class Side:
         # Which condition was written last depends on whether a controller saw that pods were missing for a moment.
         for made in shown["Deployment"]:
             made.get("status", {}).get("conditions", []).sort(key=lambda condition: condition["type"])
+        # A ReplicaSet shrinks by as many pods at a time as others have become ready.
+        for made in shown["ReplicaSet"] if self.kind == "Deployment" else ():
+            made["metadata"].pop("generation", None)
+            made.get("status", {}).pop("observedGeneration", None)
         return shown
 
     def has_conflict(self):
@@ -365,16 +367,17 @@ def run(number, args, servers):
         for action in actions:
             side.act(action)
             side.settle()
-        shown = side.everything(), side.has_conflict()
+        shown = side.everything(), side.has_conflict(), side.untold
         side.remove()
         return shown
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        (want, late), (got, also_late) = pool.map(play, servers)
+        (want, late, untold), (got, also_late, also_untold) = pool.map(play, servers)
+    left_out = [f"| {message}" for message in untold | also_untold]
     if late or also_late:
-        for shown in (want, got):
-            told = {event: True for event in shown["Event"] if "| SuccessfulCreate |" not in event and "| SuccessfulUpdate |" not in event}
-            shown["Event"] = told
+        left_out += ["| SuccessfulCreate |", "| SuccessfulUpdate |"]
+    for shown in (want, got):
+        shown["Event"] = {event: True for event in shown["Event"] if not any(words in event for words in left_out)}
     return number, made, actions, list(differences(want, got))
 
 
