@@ -69,6 +69,7 @@ def job_spec(rng):
         made["podFailurePolicy"] = {"rules": [{"action": action, "onExitCodes": {"operator": "In", "values": [42]}}]}
         if action == "Ignore":
             command[:] = ["false"]
+            made.pop("parallelism", None)
     if rng.random() < 0.15:
         made["suspend"] = True
     return made
