@@ -13,17 +13,18 @@ mod update;
 use crate::Context;
 use crate::dependents::{Affected, Dependents, queue_all, selector_of};
 use crate::pod_control::PodControl;
+use crate::pods_by_node::node_of;
 use crate::stored::{self, Name, name_of};
 use backoff::Backoff;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, Str, value};
+use keelson_meta::{Failure, Object, Str, value};
 use keelson_records::Entry;
 use keelson_registry::{InformerEvent, InformerScope};
 use keelson_resources::Kind;
-use placement::Node;
+use placement::{Node, Placement, Verdict};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -65,6 +66,7 @@ impl ControlLoop for DaemonSets {
     const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Name>) -> bool {
+        let mut changed = vec![];
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) => match kind.gvr.resource.as_str() {
@@ -89,9 +91,7 @@ impl ControlLoop for DaemonSets {
                         "pods" => self.queue_affected(&self.pods.observe(event), entry, queue),
                         "nodes" => {
                             let is_deleted = matches!(event, InformerEvent::Deleted { .. });
-                            if self.observe_node(kind, entry, is_deleted) {
-                                self.queue_all(queue);
-                            }
+                            changed.extend(self.observe_node(kind, entry, is_deleted));
                         }
                         "controllerrevisions" => drop(self.revisions.observe(event)),
                         _ => queue.add(name_of(entry)),
@@ -100,6 +100,7 @@ impl ControlLoop for DaemonSets {
                 InformerEvent::Withdrawn(_) => {}
             }
         }
+        self.queue_concerned(&changed, queue);
         false
     }
 
@@ -155,20 +156,46 @@ impl DaemonSets {
         nodes.values().cloned().collect()
     }
 
-    /// Observes a node and returns whether pods may be placed otherwise now. The pods of a deleted
+    /// Queues the sets that run on changed nodes, and those whose pods must leave them. Where pods
+    /// may stay but not start, nothing is to be done: as in kube-controller-manager, their set
+    /// reports them as misplaced when something else changes.
+    fn queue_concerned(&self, nodes: &[Arc<Node>], queue: &mut Queue<Name>) {
+        let client = &self.control.client;
+        let Some(kinds) = Kinds::of(client).filter(|_| !nodes.is_empty()) else { return };
+        for entry in client.registry.cached_all(&kinds.sets).range("", "") {
+            let set = kinds.sets.decode(entry).unwrap_or_default();
+            let placement = Placement::of(&set);
+            let is_concerned = |node: &Arc<Node>| match placement.judge(node) {
+                Verdict::Run => true,
+                Verdict::Stay => false,
+                Verdict::Leave => self.has_pod_on(&kinds.pods, &set, &node.name),
+            };
+            if nodes.iter().any(is_concerned) {
+                queue.add(name_of(entry));
+            }
+        }
+    }
+
+    /// Whether a pod of a set is bound to a node.
+    fn has_pod_on(&self, pods: &Arc<Kind>, set: &Object, node: &str) -> bool {
+        let owned = self.pods.owned_entries(&self.control.client.registry, pods, set);
+        owned.iter().any(|pod| node_of(pod).is_some_and(|bound| bound == node))
+    }
+
+    /// Observes a node and returns it if pods may be placed otherwise now. The pods of a deleted
     /// node are deleted by others.
-    fn observe_node(&self, kind: &Kind, entry: &Entry, is_deleted: bool) -> bool {
+    fn observe_node(&self, kind: &Kind, entry: &Entry, is_deleted: bool) -> Option<Arc<Node>> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if is_deleted {
             nodes.remove(entry.name());
-            return false;
+            return None;
         }
-        let Some(node) = Node::read(kind, entry) else { return false };
-        if nodes.get(&node.name).is_some_and(|known| **known == node) {
-            return false;
+        let node = Arc::new(Node::read(kind, entry)?);
+        if nodes.get(&node.name) == Some(&node) {
+            return None;
         }
-        nodes.insert(node.name.clone(), Arc::new(node));
-        true
+        nodes.insert(node.name.clone(), node.clone());
+        Some(node)
     }
 
     /// Queues the owners of a changed pod, or those that might adopt it.

@@ -1,6 +1,7 @@
 //! `--simulate`: a cluster in the server.
 
 mod clock;
+mod daemon_sets;
 mod logs;
 mod nodes;
 mod stages;
