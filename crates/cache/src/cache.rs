@@ -4,7 +4,7 @@
 //! whose revisions have nothing to do with those of the first.
 
 use crate::follower::{Follower, Followers};
-use crate::publish::publish;
+use crate::publish::Applied;
 use crate::resource::Loaded;
 use crate::{Resource, Snapshot};
 use bytes::Bytes;
@@ -101,6 +101,7 @@ pub struct StoreSource {
 /// The number of the first source, which has all resources that no other has.
 pub(crate) const MAIN: usize = 0;
 
+#[derive(Default)]
 struct Shared {
     resources: RwLock<Resources>,
     /// One for each source.
@@ -114,7 +115,7 @@ struct Feed {
     number: usize,
     store: Arc<dyn Store>,
     /// All events up to this revision are applied.
-    applied: watch::Sender<Revision>,
+    applied: Applied,
     /// Why the cache stopped following the store; `None` while it follows it.
     stopped: watch::Sender<Option<Arc<str>>>,
 }
@@ -123,6 +124,22 @@ impl Shared {
     /// Returns a number that grows whenever anything is applied.
     fn position(&self) -> u64 {
         self.feeds.iter().map(|feed| feed.revision().0).fold(0, u64::wrapping_add)
+    }
+}
+
+/// How far a cache has followed its stores. It does not keep the cache running.
+#[derive(Clone, Default)]
+pub struct Position(Arc<Shared>);
+
+impl Position {
+    /// Returns a number that grows whenever anything is applied, of any store.
+    pub fn get(&self) -> u64 {
+        self.0.position()
+    }
+
+    /// Whether all writes to the first store of which this process knows are applied.
+    pub fn is_current(&self) -> bool {
+        self.0.feeds.first().is_none_or(|feed| feed.revision() >= feed.store.revision())
     }
 }
 
@@ -156,7 +173,7 @@ impl Cache {
             // What the first store has of a resource that is elsewhere is not used.
             resources.extend(filled.resources);
             watches.push(filled.watch);
-            let applied = watch::Sender::new(filled.floor);
+            let applied = Applied::new(filled.floor);
             feeds.push(Feed { number, store, applied, stopped: watch::Sender::new(None) });
         }
         let shared = Arc::new(Shared {
@@ -262,9 +279,9 @@ impl Cache {
         self.feed_of(resource).revision()
     }
 
-    /// Returns a number that grows whenever anything is applied, of any store.
-    pub fn position(&self) -> u64 {
-        self.shared.position()
+    /// Returns how far the stores are followed, now and later.
+    pub fn position(&self) -> Position {
+        Position(self.shared.clone())
     }
 
     /// Whether all writes of which this process knows are applied, in any store.
@@ -360,7 +377,7 @@ impl Drop for Cache {
 
 impl Feed {
     fn revision(&self) -> Revision {
-        *self.applied.borrow()
+        self.applied.get()
     }
 
     async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), CacheError> {
@@ -688,7 +705,7 @@ async fn replace(shared: &Shared, feed: &Feed) -> Result<Box<dyn Watch>, StartEr
     for resource in own() {
         resource.replace(loaded.remove(resource.prefix()).unwrap_or_default(), at);
     }
-    feed.applied.send_replace(at);
+    feed.applied.set(at);
     for resource in own() {
         shared.followers.mark_changed(resource);
     }
@@ -716,7 +733,7 @@ fn apply(shared: &Shared, feed: &Feed, batch: &Batch, pending: &mut PendingWakes
         pending.add(resource);
     }
     drop(resources);
-    publish(&feed.applied, batch.through);
+    feed.applied.set(batch.through);
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod index;
 mod publish;
 mod resource;
 
-pub use cache::{Cache, CacheError, StartError, StoreSource};
+pub use cache::{Cache, CacheError, Position, StartError, StoreSource};
 pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use index::Term;

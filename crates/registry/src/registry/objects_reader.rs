@@ -3,42 +3,45 @@
 
 use super::Registry;
 use keelson_auth::{BoxFuture, Change, Feed, GroupResource, Objects};
-use keelson_cache::{Cursor, Resource};
+use keelson_cache::{Cursor, Position, Resource};
 use keelson_meta::{Failure, Object, Status};
 use keelson_records::Entry;
 use keelson_resources::Kind;
 use std::sync::{Arc, Weak};
 
-/// The registry as authorizers read it. Weak, because the registry owns the authorizer.
-struct ReadOnly(Weak<Registry>);
+/// The registry as authorizers read it.
+struct ReadOnly {
+    /// Weak, because the registry owns the authorizer.
+    registry: Weak<Registry>,
+    /// What each request asks, without counting who uses the registry: all processors write to
+    /// that number.
+    position: Position,
+}
 
 impl Registry {
     /// Returns read access for authorizers and authenticators. It does not keep the registry alive.
     pub fn objects_reader(&self) -> Arc<dyn Objects> {
-        Arc::new(ReadOnly(self.this.clone()))
+        Arc::new(ReadOnly { registry: self.this.clone(), position: self.cache.position() })
     }
 }
 
 impl ReadOnly {
     fn registry(&self) -> Result<Arc<Registry>, Failure> {
-        self.0.upgrade().ok_or_else(|| Status::unavailable("the server is shutting down"))
+        self.registry.upgrade().ok_or_else(|| Status::unavailable("the server is shutting down"))
     }
 }
 
 impl Objects for ReadOnly {
     fn revision(&self) -> u64 {
-        self.0.upgrade().map_or(0, |registry| registry.cache.position())
+        if self.registry.strong_count() == 0 { 0 } else { self.position.get() }
     }
 
     fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>> {
-        let registry = match self.registry() {
-            Ok(registry) => registry,
-            Err(error) => return Some(Box::pin(async { Err(error) })),
-        };
-        if registry.cache.revision() >= registry.store.revision() {
+        if self.registry.strong_count() > 0 && self.position.is_current() {
             return None;
         }
-        Some(Box::pin(async move { registry.wait_for_known().await }))
+        let registry = self.registry();
+        Some(Box::pin(async move { registry?.wait_for_known().await }))
     }
 
     fn latest(&self) -> BoxFuture<Result<(), Failure>> {
@@ -52,7 +55,7 @@ impl Objects for ReadOnly {
         namespace: &str,
         name: &str,
     ) -> Option<u64> {
-        let registry = self.0.upgrade()?;
+        let registry = self.registry.upgrade()?;
         let kind = registry.kind(group, resource)?;
         let entry = registry.entry_at(&kind, &kind.key(namespace, name)).ok()??;
         Some(entry.modified().0)
@@ -60,13 +63,13 @@ impl Objects for ReadOnly {
 
     fn follow(&self, resources: &'static [GroupResource]) -> Box<dyn Feed> {
         let followed = |&(group, resource): &GroupResource| {
-            let registry = self.0.upgrade()?;
+            let registry = self.registry.upgrade()?;
             let kind = registry.kind(group, resource)?.clone();
             let objects = registry.objects(&kind);
             Some(Followed { kind, objects, cursor: None, taken_through: None })
         };
         Box::new(Following {
-            registry: self.0.clone(),
+            registry: self.registry.clone(),
             resources: resources.iter().map(followed).collect(),
         })
     }
@@ -203,8 +206,9 @@ mod tests {
 
     #[test]
     fn a_registry_that_is_gone_refuses() {
-        let objects = ReadOnly(Weak::new());
+        let objects = ReadOnly { registry: Weak::new(), position: Position::default() };
         assert!(objects.lag().is_some());
+        assert_eq!(objects.revision(), 0);
         assert!(objects.get(("", "pods"), "a", "b").is_err());
     }
 }
