@@ -13,7 +13,6 @@ mod level;
 mod retry_after;
 mod schema;
 mod shards;
-mod subjects;
 
 pub use borrowing::{Claim, Limits, allocate};
 pub use demand::{Demand, Period};
@@ -22,7 +21,6 @@ pub use level::{Arrival, Level, QueueDump, Rejection, Seat, Started, Ticket};
 pub use retry_after::RetryAfter;
 pub use schema::{FlowSchema, LevelSpec, Request, RequestTarget, Shape};
 pub use shards::{Flow, HAND_MAX};
-pub use subjects::SubjectIndex;
 
 /// Nanoseconds since a fixed moment.
 pub type Nanoseconds = u64;

@@ -5,7 +5,7 @@ use crate::Flow;
 use keelson_meta::{Object, Str, User, Value};
 
 /// What stands for everything in a list of names.
-pub(crate) const ALL: &str = "*";
+const ALL: &str = "*";
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// What a FlowSchema sees of a request.
@@ -66,7 +66,7 @@ struct Rule {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+enum Subject {
     User(Str),
     Group(Str),
     ServiceAccount { namespace: Str, name: Str },
@@ -143,11 +143,6 @@ impl FlowSchema {
         self.rules.iter().any(|rule| rule.matches(request))
     }
 
-    /// Returns the subjects of all rules.
-    pub(crate) fn subjects(&self) -> impl Iterator<Item = &Subject> {
-        self.rules.iter().flat_map(|rule| &rule.subjects)
-    }
-
     /// Returns what distinguishes the flow of a request from others of this FlowSchema.
     pub fn distinguisher<'a>(&self, request: &Request<'a>) -> &'a str {
         match (self.distinguisher, request.target) {
@@ -161,11 +156,6 @@ impl FlowSchema {
     pub fn flow(&self, request: &Request<'_>) -> Flow {
         Flow::new(&self.name, self.distinguisher(request))
     }
-}
-
-/// Returns the name of the user that a service account is.
-pub(crate) fn account_name(namespace: &str, name: &str) -> Str {
-    Str::from(format!("{ACCOUNT_PREFIX}{namespace}:{name}"))
 }
 
 impl Rule {

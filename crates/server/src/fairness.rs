@@ -23,8 +23,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use keelson_auth::{Attributes, User};
 use keelson_fairness::{
-    FlowSchema, Level, LevelSpec, Nanoseconds, Request, RequestTarget, RetryAfter, SubjectIndex,
-    Work,
+    FlowSchema, Level, LevelSpec, Nanoseconds, Request, RequestTarget, RetryAfter, Work,
 };
 use keelson_meta::Str;
 use metrics::FlowMetrics;
@@ -54,8 +53,6 @@ pub struct Fairness {
 struct Table {
     /// FlowSchemas in the order in which they match. Those whose level does not exist are left out.
     flows: Vec<Arc<FlowOfLevel>>,
-    /// Their places by subject.
-    subjects: SubjectIndex,
     /// Levels by name, those included that were deleted and have requests.
     levels: Vec<Arc<SharedLevel>>,
 }
@@ -71,13 +68,6 @@ pub(crate) struct FlowOfLevel {
     pub level_uid: HeaderValue,
     /// Most seats of one request.
     pub request_seats_max: u32,
-}
-
-impl Table {
-    fn new(flows: Vec<Arc<FlowOfLevel>>, levels: Vec<Arc<SharedLevel>>) -> Table {
-        let subjects = SubjectIndex::new(flows.iter().map(|flow| &flow.schema));
-        Table { flows, subjects, levels }
-    }
 }
 
 impl FlowOfLevel {
@@ -171,10 +161,9 @@ impl Fairness {
     /// Returns the FlowSchema of a request and its level.
     pub(crate) fn classify(&self, request: &Request<'_>) -> Option<Arc<FlowOfLevel>> {
         let table = self.table.load();
-        let mut may_match = table.subjects.find(request.user);
-        let found = may_match.find(|place| table.flows[*place].schema.matches(request));
+        let found = table.flows.iter().find(|flow| flow.schema.matches(request));
         // A user in neither of the groups of `catch-all` is treated like those.
-        found.map_or_else(|| table.flows.last(), |place| table.flows.get(place)).cloned()
+        found.or_else(|| table.flows.last()).cloned()
     }
 
     /// Takes a seat for a request, and waits for it as long as that is allowed.

@@ -73,7 +73,7 @@ impl Fairness {
             .filter_map(|schema| flow(&old, schema, &levels, &specs))
             .map(Arc::new)
             .collect();
-        self.table.store(Arc::new(Table::new(flows, levels)));
+        self.table.store(Arc::new(Table { flows, levels }));
         // New levels have no demand yet: they get their part at once.
         self.divide_by(|level| level.last_period());
     }
@@ -121,7 +121,7 @@ impl Fairness {
             let levels = table.levels.iter().filter(|level| !level.has_ended());
             let flows = table.flows.clone();
             let levels = levels.cloned().collect();
-            self.table.store(Arc::new(Table::new(flows, levels)));
+            self.table.store(Arc::new(Table { flows, levels }));
         }
     }
 
