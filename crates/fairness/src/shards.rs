@@ -25,12 +25,10 @@ impl Flow {
         let mut dealt = [0; HAND_MAX];
         let mut entropy = self.0;
         for n in 0..hand_size {
-            // A place among the queues that are left, then the queue that has this place. The
-            // entropy is a fraction of one: times their number, its whole part is the place, and
-            // what is left of it is the next fraction.
-            let scaled = u128::from(entropy) * (queues - n) as u128;
-            let mut card = usize::try_from(scaled >> 64).unwrap_or(0);
-            entropy = scaled as u64;
+            // A place among the queues that are left, then the queue that has this place.
+            let left = (queues - n) as u64;
+            let mut card = usize::try_from(entropy % left).unwrap_or(0);
+            entropy /= left;
             for earlier in &dealt[..n] {
                 card += usize::from(card >= *earlier);
             }

@@ -85,9 +85,7 @@ fn a_higher_limit_and_another_shape_start_those_that_wait() {
 #[test]
 fn a_request_may_return_all_seats_but_one() {
     const MILLISECOND: u64 = 1_000_000;
-    // Enough queues that both flows have their own.
-    let shape = Shape::Queue { queues: 64, hand_size: 1, length_max: 2 };
-    let mut level = Level::new(shape, 5, 0);
+    let mut level = Level::new(QUEUE, 5, 0);
     let Arrival::Started(mut seat) = arrive(&mut level, "a", 5) else { panic!("no seat") };
     assert!(matches!(arrive(&mut level, "b", 1), Arrival::Waits(_)));
     assert_eq!(next(&mut level), None);

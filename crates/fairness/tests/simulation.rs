@@ -205,8 +205,7 @@ fn check_shares(seeds: std::ops::Range<u64>) {
         let total: u64 = got.iter().map(|flow| flow.seat_time).sum();
         for (n, flow) in got.iter().enumerate() {
             let share = flow.seat_time as f64 / total as f64;
-            // Hands of 6 of 64 queues overlap: of 150 seeds, shares were 0.149 to 0.352.
-            assert!((0.14..=0.36).contains(&share), "seed {seed}, flow {n}: {share}");
+            assert!((0.17..=0.33).contains(&share), "seed {seed}, flow {n}: {share}");
             // Nobody starves: the longest wait is that of a full queue, not that of WAIT_MAX.
             assert_eq!(flow.left, 0, "seed {seed}, flow {n}");
             assert!(flow.wait(100) < WAIT_MAX / 5, "seed {seed}, flow {n}: {}", flow.wait(100));
