@@ -9,8 +9,10 @@
 //!
 //! AES-GCM is ring's, which needs half the time of the crate `aes-gcm`; that one has the keys of 24
 //! bytes, which ring has not. Keys in ring are not erased when they are dropped, as those of TLS.
-//! Of Salsa20 the crate `salsa20` makes the key, `keystream` the blocks.
+//! Of secretbox the crate `salsa20` makes the key of a message, `keystream` the blocks,
+//! `authenticator` the tag.
 
+use crate::authenticator::tag;
 use crate::keystream::{KeyStream, Processor};
 use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::aead::consts::U12;
@@ -19,8 +21,6 @@ use aes_gcm::{AesGcm as Gcm, KeyInit};
 use bytes::{Buf, Bytes, BytesMut};
 use cbc::cipher::block_padding::Pkcs7;
 use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
-use poly1305::Poly1305;
-use poly1305::universal_hash::UniversalHash;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use salsa20::cipher::Array;
 use salsa20::cipher::consts::U10;
@@ -219,7 +219,7 @@ impl Secretbox {
         let at = out.len();
         out.extend_from_slice(plain);
         stream.apply(&mut out[at..]);
-        let tag = tag(&stream, &out[at..]);
+        let tag = tag(stream.begin(), &out[at..]);
         out[tag_at..at].copy_from_slice(&tag);
         Ok(())
     }
@@ -230,7 +230,7 @@ impl Secretbox {
         let (nonce, rest) = plain.split_first_chunk::<BOX_NONCE_BYTES>().ok_or(short)?;
         let (sent, sealed) = rest.split_first_chunk::<BOX_TAG_BYTES>().ok_or(short)?;
         let stream = self.stream(nonce);
-        if !bool::from(tag(&stream, sealed).ct_eq(sent)) {
+        if !bool::from(tag(stream.begin(), sealed).ct_eq(sent)) {
             return Err(CipherError::Box);
         }
         plain.advance(BOX_NONCE_BYTES + BOX_TAG_BYTES);
@@ -246,14 +246,6 @@ impl Secretbox {
         let key: [u8; BOX_KEY_BYTES] = hsalsa::<U10>(&(*self.key).into(), &long).into();
         KeyStream::new(self.processor, &Zeroizing::new(key), &rest)
     }
-}
-
-/// Returns the tag of an encrypted message. Its key is what precedes the message in the stream.
-fn tag(stream: &KeyStream, sealed: &[u8]) -> poly1305::Tag {
-    let mut tag = Poly1305::new(&(*stream.begin()).into());
-    let (blocks, rest) = Array::slice_as_chunks(sealed);
-    tag.update(blocks);
-    tag.compute_unpadded(rest)
 }
 
 /// Random bytes of the system that are read ahead, so that not every value needs a system call.

@@ -28,11 +28,14 @@ pub struct Encryption {
     metrics: Arc<Metrics>,
 }
 
+/// Providers by group and resource. Each value is looked up; the names are the configuration's.
+type Resources = ByName<ByName<Arc<Providers>>>;
+type ByName<T> = HashMap<String, T, foldhash::fast::RandomState>;
+
 /// A loaded configuration.
 #[derive(Debug)]
 struct Loaded {
-    /// By group and resource.
-    resources: HashMap<String, HashMap<String, Arc<Providers>>>,
+    resources: Resources,
     plugins: Vec<Arc<Plugin>>,
 }
 
@@ -57,7 +60,7 @@ impl Loaded {
                 added.map_err(|error| ConfigError::Build(error.to_string()))?;
             }
         }
-        let mut resources: HashMap<String, HashMap<String, Arc<Providers>>> = HashMap::new();
+        let mut resources = Resources::default();
         for (GroupResource { group, resource }, providers) in all {
             let of_group = resources.entry(group.clone()).or_default();
             of_group.insert(resource.clone(), Arc::new(providers));

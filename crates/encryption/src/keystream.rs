@@ -4,7 +4,7 @@
 
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, dispatch};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 const BLOCK_BYTES: usize = 64;
 const WORDS: usize = BLOCK_BYTES / 4;
@@ -37,12 +37,15 @@ pub(crate) struct KeyStream {
     processor: Processor,
     /// The block before the first pass, without its number.
     start: Zeroizing<[u32; WORDS]>,
-    /// The first blocks.
-    first: Zeroizing<Lanes>,
+    /// What precedes the message: the key of the authenticator.
+    begin: Zeroizing<[u8; 4 * BEGIN_WORDS]>,
+    /// The first blocks, of which what precedes the message is erased.
+    first: Blocks,
 }
 
-/// Blocks that are made together: each of their words of all.
-type Lanes = [[u32; LANES_MAX]; WORDS];
+/// Blocks that are made together, one after the other. They are as secret as the message, which is
+/// not erased either.
+type Blocks = [u32; LANES_MAX * WORDS];
 
 impl KeyStream {
     pub fn new(
@@ -62,68 +65,59 @@ impl KeyStream {
         for (word, at) in nonce.zip([6, 7]) {
             start[at] = word;
         }
-        let mut first = Zeroizing::new([[0; LANES_MAX]; WORDS]);
+        let mut first = [0; _];
         dispatch!(processor.0, simd => simd.vectorize(
             #[inline(always)]
             || fill(simd, &start, 0, &mut first),
         ));
-        KeyStream { processor, start, first }
+        let mut begin = Zeroizing::new([0; 4 * BEGIN_WORDS]);
+        add(&mut *begin, &first);
+        first[..BEGIN_WORDS].zeroize();
+        KeyStream { processor, start, begin, first }
     }
 
     /// Returns what precedes the message.
-    pub fn begin(&self) -> Zeroizing<[u8; 4 * BEGIN_WORDS]> {
-        let mut begin = Zeroizing::new([0; 4 * BEGIN_WORDS]);
-        for (bytes, word) in begin.as_chunks_mut().0.iter_mut().zip(self.first.iter()) {
-            *bytes = word[0].to_le_bytes();
-        }
-        begin
+    pub fn begin(&self) -> &[u8; 4 * BEGIN_WORDS] {
+        &self.begin
     }
 
     /// Encrypts or decrypts a whole message.
     pub fn apply(&self, message: &mut [u8]) {
-        let at = message.len().min(BLOCK_BYTES - 4 * BEGIN_WORDS);
-        let (begin, rest) = message.split_at_mut(at);
-        add(begin, &self.first[BEGIN_WORDS..], 0);
         dispatch!(self.processor.0, simd => simd.vectorize(
             #[inline(always)]
-            || self.apply_to_rest(simd, rest),
+            || self.apply_with(simd, message),
         ));
     }
 
-    /// Encrypts or decrypts a message from the second block on.
     #[inline(always)]
-    fn apply_to_rest<S: Simd>(&self, simd: S, rest: &mut [u8]) {
+    fn apply_with<S: Simd>(&self, simd: S, message: &mut [u8]) {
         let lanes = S::u32s::LEN;
-        let of_first = rest.len().min((lanes - 1) * BLOCK_BYTES);
-        let (first, rest) = rest.split_at_mut(of_first);
-        for (block, of) in first.chunks_mut(BLOCK_BYTES).zip(1..) {
-            add(block, self.first.as_slice(), of);
-        }
-        let mut words = Zeroizing::new([[0; LANES_MAX]; WORDS]);
-        for (blocks, number) in rest.chunks_mut(lanes * BLOCK_BYTES).zip(1..) {
-            fill(simd, &self.start, number * lanes as u32, &mut words);
-            for (of, block) in blocks.chunks_mut(BLOCK_BYTES).enumerate() {
-                add(block, words.as_slice(), of);
-            }
+        let of_first = message.len().min(lanes * BLOCK_BYTES - 4 * BEGIN_WORDS);
+        let (first, rest) = message.split_at_mut(of_first);
+        add(first, &self.first[BEGIN_WORDS..]);
+        let mut blocks = [0; _];
+        for (bytes, number) in rest.chunks_mut(lanes * BLOCK_BYTES).zip(1..) {
+            fill(simd, &self.start, number * lanes as u32, &mut blocks);
+            add(bytes, &blocks);
         }
     }
 }
 
-/// Adds words of a block to bytes, of which there may be fewer.
+/// Adds words of the stream to bytes, of which there may be fewer.
 #[inline(always)]
-fn add(bytes: &mut [u8], words: &[[u32; LANES_MAX]], of: usize) {
+fn add(bytes: &mut [u8], words: &[u32]) {
     let (whole, rest) = bytes.as_chunks_mut();
     for (bytes, word) in whole.iter_mut().zip(words) {
-        *bytes = (u32::from_le_bytes(*bytes) ^ word[of]).to_le_bytes();
+        *bytes = (u32::from_le_bytes(*bytes) ^ word).to_le_bytes();
     }
     if let Some(word) = words.get(whole.len()) {
-        rest.iter_mut().zip(word[of].to_le_bytes()).for_each(|(byte, key)| *byte ^= key);
+        rest.iter_mut().zip(word.to_le_bytes()).for_each(|(byte, key)| *byte ^= key);
     }
 }
 
-/// Makes the blocks from this one on.
+/// Makes as many blocks as there are lanes, from this one on.
 #[inline(always)]
-fn fill<S: Simd>(simd: S, start: &[u32; WORDS], block: u32, words: &mut Lanes) {
+fn fill<S: Simd>(simd: S, start: &[u32; WORDS], block: u32, blocks: &mut Blocks) {
     let lanes = S::u32s::LEN;
     let numbers: [u32; LANES_MAX] = std::array::from_fn(|of| block + of as u32);
     let mut before = start.map(|word| S::u32s::splat(simd, word));
@@ -140,8 +134,41 @@ fn fill<S: Simd>(simd: S, start: &[u32; WORDS], block: u32, words: &mut Lanes) {
         quarter::<S>(&mut all, 10, 11, 8, 9);
         quarter::<S>(&mut all, 15, 12, 13, 14);
     }
-    for (word, (after, before)) in words.iter_mut().zip(all.into_iter().zip(before)) {
-        (after + before).store_slice(&mut word[..lanes]);
+    all.iter_mut().zip(before).for_each(|(after, before)| *after += before);
+    let all = by_block::<S>(all);
+    for (at, words) in all.iter().enumerate() {
+        let to = at % lanes * WORDS + at / lanes * lanes;
+        words.store_slice(&mut blocks[to..to + lanes]);
+    }
+}
+
+/// Turns each word of all blocks into as many words of each block: of every `lanes` vectors the
+/// first one is of the first block, and so on.
+#[inline(always)]
+fn by_block<S: Simd>(mut all: [S::u32s; WORDS]) -> [S::u32s; WORDS] {
+    let lanes = S::u32s::LEN;
+    // Not a loop, so that the words stay in registers.
+    interleave::<S>(&mut all);
+    interleave::<S>(&mut all);
+    if lanes >= 8 {
+        interleave::<S>(&mut all);
+    }
+    if lanes >= 16 {
+        interleave::<S>(&mut all);
+    }
+    all
+}
+
+#[inline(always)]
+fn interleave<S: Simd>(all: &mut [S::u32s; WORDS]) {
+    let lanes = S::u32s::LEN;
+    let before = *all;
+    for at in 0..WORDS / 2 {
+        let from = at / (lanes / 2) * lanes + at % (lanes / 2);
+        let one = before[from];
+        let other = before[from + lanes / 2];
+        all[2 * at] = one.zip_low(other);
+        all[2 * at + 1] = one.zip_high(other);
     }
 }
 

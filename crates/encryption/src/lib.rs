@@ -14,6 +14,7 @@
 //!
 //! The crate knows keys and bytes. What is stored where is the business of its caller.
 
+mod authenticator;
 mod ciphers;
 mod config;
 mod encryption;

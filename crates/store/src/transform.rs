@@ -77,7 +77,7 @@ struct Values {
 #[derive(Debug, Default)]
 struct OwnWrites {
     /// Maps a key to the backend's value and the reader's value.
-    writes: HashMap<Bytes, (Bytes, Bytes)>,
+    writes: HashMap<Bytes, (Bytes, Bytes), foldhash::fast::RandomState>,
     /// Upper bound of the bytes of `writes`, at most [`OWN_BYTES_MAX`]: a replaced write of the
     /// same key is still counted.
     bytes: usize,
