@@ -3,6 +3,7 @@
 mod describe;
 mod escalation;
 mod index;
+mod roles;
 mod rule;
 
 pub use crate::grant::{Binding, Grant, RoleKind, RoleRef, Subject, SubjectKind};

@@ -1,6 +1,7 @@
 //! [`Index`]: roles by name, and bindings by subject.
 
 use super::aggregate;
+use super::roles::{RoleId, Roles, Rules, Verbs};
 use super::{Binding, Grant, RoleKind, RoleRef, Rule, Subject, SubjectKind, rules_of};
 use crate::{Attributes, AuthorizationReason, Decision, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::{Object, Str, Value};
@@ -12,25 +13,31 @@ use std::sync::Arc;
 /// Maximum distinct roles that one decision checks only once.
 const CHECKED_ROLES_MAX: usize = 32;
 
-type Names<T> = HashMap<Str, T, foldhash::fast::RandomState>;
+pub(super) type Names<T> = HashMap<Str, T, foldhash::fast::RandomState>;
 
 /// Roles and bindings, indexed.
 #[derive(Default)]
 pub struct Index {
-    /// By namespace; cluster roles have the empty namespace.
+    roles: Roles,
+    /// By namespace; cluster role bindings have the empty namespace.
     scopes: Names<Scope>,
 }
 
-/// The roles and bindings of a namespace or of the cluster.
+/// The bindings of a namespace or of the cluster.
 #[derive(Default)]
 struct Scope {
-    roles: Names<Arc<[Rule]>>,
     bindings: Names<Arc<Binding>>,
     /// Bindings of users and service accounts by user name. Invariant: matches the subjects of
     /// `bindings`.
-    users: Names<Vec<Grant>>,
+    users: Names<Vec<GrantedRole>>,
     /// Bindings of groups. Invariant: matches the subjects of `bindings`.
-    groups: Names<Vec<Grant>>,
+    groups: Names<Vec<GrantedRole>>,
+}
+
+/// A grant, and the place of its role; `None` if the reference is invalid.
+struct GrantedRole {
+    grant: Grant,
+    role: Option<RoleId>,
 }
 
 /// A role that a binding refers to does not exist.
@@ -68,15 +75,11 @@ impl RoleError {
 impl Index {
     pub(super) fn put_role(&mut self, role: &Object) {
         let rules = rules_of(role.array_at(&["rules"])).into();
-        let scope = self.scopes.entry(role.namespace().into()).or_default();
-        scope.roles.insert(role.name().into(), rules);
+        self.roles.put(role.namespace(), role.name(), rules);
     }
 
     pub(super) fn remove_role(&mut self, namespace: &str, name: &str) {
-        if let Some(scope) = self.scopes.get_mut(namespace) {
-            scope.roles.remove(name);
-            self.remove_empty_scope(namespace);
-        }
+        self.roles.remove(namespace, name);
     }
 
     pub(super) fn put_binding(&mut self, object: &Object) {
@@ -87,12 +90,13 @@ impl Index {
         let role = RoleRef::of(object);
         let binding =
             Arc::new(Binding { namespace: namespace.clone(), name: name.clone(), role, subjects });
+        let role = self.roles.bind(&binding.role, &namespace);
         let scope = self.scopes.entry(namespace).or_default();
         for subject in 0..binding.subjects.len() {
             let grant = Grant { binding: binding.clone(), subject };
             let Some((is_group, key)) = grant.subject().key(&binding.namespace) else { continue };
             let grants = if is_group { &mut scope.groups } else { &mut scope.users };
-            grants.entry(key).or_default().push(grant);
+            grants.entry(key).or_default().push(GrantedRole { grant, role });
         }
         scope.bindings.insert(name, binding);
     }
@@ -104,37 +108,32 @@ impl Index {
             let Some((is_group, key)) = subject.key(namespace) else { continue };
             let grants = if is_group { &mut scope.groups } else { &mut scope.users };
             if let Some(of) = grants.get_mut(&key) {
-                of.retain(|grant| !Arc::ptr_eq(&grant.binding, &binding));
+                of.retain(|of| !Arc::ptr_eq(&of.grant.binding, &binding));
                 if of.is_empty() {
                     grants.remove(&key);
                 }
             }
         }
-        self.remove_empty_scope(namespace);
+        if scope.bindings.is_empty() {
+            self.scopes.remove(namespace);
+        }
+        self.roles.unbind(&binding.role, namespace);
     }
 
     pub(super) fn remove_all_roles(&mut self, is_cluster: bool) {
-        for (namespace, scope) in &mut self.scopes {
-            if namespace.is_empty() == is_cluster {
-                scope.roles.clear();
-            }
-        }
+        self.roles.remove_all(is_cluster);
     }
 
     pub(super) fn remove_all_bindings(&mut self, is_cluster: bool) {
-        for (namespace, scope) in &mut self.scopes {
-            if namespace.is_empty() == is_cluster {
-                *scope = Scope { roles: std::mem::take(&mut scope.roles), ..Scope::default() };
+        self.scopes.retain(|namespace, scope| {
+            let is_kept = namespace.is_empty() != is_cluster;
+            if !is_kept {
+                for binding in scope.bindings.values() {
+                    self.roles.unbind(&binding.role, namespace);
+                }
             }
-        }
-    }
-
-    /// Removes a namespace without roles and bindings.
-    fn remove_empty_scope(&mut self, namespace: &str) {
-        let scope = self.scopes.get(namespace);
-        if scope.is_some_and(|scope| scope.roles.is_empty() && scope.bindings.is_empty()) {
-            self.scopes.remove(namespace);
-        }
+            is_kept
+        });
     }
 
     /// Returns `Allow` if a rule of a role that is bound to the user allows the request.
@@ -143,13 +142,15 @@ impl Index {
         let mut allowed = None;
         // Checks each role once, even if it is bound several times.
         let mut refused: SmallVec<[*const Rule; CHECKED_ROLES_MAX]> = SmallVec::new();
+        let verbs = Verbs::of_request(&attributes.verb);
         self.visit(user, &attributes.namespace, |grant, rules| {
             match rules {
-                Ok(rules) if refused.contains(&rules.as_ptr()) => {}
-                Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+                Ok(rules) if rules.lack(verbs, attributes.is_resource()) => {}
+                Ok(rules) if refused.contains(&rules.all.as_ptr()) => {}
+                Ok(rules) if rules.all.iter().any(|rule| rule.allows(attributes)) => {
                     allowed = Some(grant.clone());
                 }
-                Ok(rules) if refused.len() < CHECKED_ROLES_MAX => refused.push(rules.as_ptr()),
+                Ok(rules) if refused.len() < CHECKED_ROLES_MAX => refused.push(rules.all.as_ptr()),
                 Ok(_) => {}
                 Err(error) => errors.push(error.to_string()),
             }
@@ -173,7 +174,7 @@ impl Index {
                 return true;
             }
             match rules {
-                Ok(rules) => all.extend(rules.iter().cloned()),
+                Ok(rules) => all.extend(rules.all.iter().cloned()),
                 Err(error) => errors.push(error),
             }
             true
@@ -183,12 +184,8 @@ impl Index {
 
     /// Returns the rules of the role that a binding in `namespace` refers to.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&[Rule], RoleError> {
-        let scope = match role.kind {
-            Ok(RoleKind::ClusterRole) => self.scopes.get(""),
-            Ok(RoleKind::Role) => self.scopes.get(namespace),
-            Err(_) => None,
-        };
-        rules_in(scope, role)
+        let rules = self.roles.find_rules(role, namespace);
+        rules.map(|rules| &*rules.all).ok_or_else(|| RoleError(role.clone()))
     }
 
     /// Visits the grants of a user in the cluster and in a namespace while `visit` returns true.
@@ -196,32 +193,22 @@ impl Index {
         &self,
         user: &User,
         namespace: &str,
-        mut visit: impl FnMut(&Grant, Result<&[Rule], RoleError>) -> bool,
+        mut visit: impl FnMut(&Grant, Result<&Rules, RoleError>) -> bool,
     ) {
         let cluster = self.scopes.get("");
         let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
         for scope in cluster.into_iter().chain(own) {
             let by_name = scope.users.get(&user.name);
             let by_group = user.groups.iter().filter_map(|group| scope.groups.get(group));
-            for grant in by_name.into_iter().chain(by_group).flatten() {
-                let role = &grant.binding.role;
-                let of_role = match role.kind {
-                    Ok(RoleKind::ClusterRole) => cluster,
-                    Ok(RoleKind::Role) => Some(scope),
-                    Err(_) => None,
-                };
-                if !visit(grant, rules_in(of_role, role)) {
+            for GrantedRole { grant, role } in by_name.into_iter().chain(by_group).flatten() {
+                let rules = role.and_then(|role| self.roles.rules(role));
+                let rules = rules.ok_or_else(|| RoleError(grant.binding.role.clone()));
+                if !visit(grant, rules) {
                     return;
                 }
             }
         }
     }
-}
-
-/// Returns the rules of a role in its scope.
-fn rules_in<'s>(scope: Option<&'s Scope>, role: &RoleRef) -> Result<&'s [Rule], RoleError> {
-    let rules = scope.and_then(|scope| scope.roles.get(&role.name));
-    rules.map(|rules| &**rules).ok_or_else(|| RoleError(role.clone()))
 }
 
 impl Subject {
@@ -252,3 +239,6 @@ impl Subject {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
