@@ -1,19 +1,17 @@
 //! [`Index`]: roles by name, and bindings by subject.
 
 use super::aggregate;
-use super::roles::{RoleId, Roles, Rules, Verbs};
+use super::roles::{Names, RoleId, Roles, Rules, Verbs};
 use super::{Binding, Grant, RoleKind, RoleRef, Rule, Subject, SubjectKind, rules_of};
 use crate::{Attributes, AuthorizationReason, Decision, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::{Object, Str, Value};
 use smallvec::SmallVec;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 /// Maximum distinct roles that one decision checks only once.
 const CHECKED_ROLES_MAX: usize = 32;
-
-pub(super) type Names<T> = HashMap<Str, T, foldhash::fast::RandomState>;
 
 /// Roles and bindings, indexed.
 #[derive(Default)]

@@ -1,9 +1,12 @@
 //! [`Roles`]: the rules of roles, each in a place that its bindings know, so that a decision looks
 //! up no name.
 
-use super::index::Names;
 use super::{RoleKind, RoleRef, Rule};
+use keelson_meta::Str;
+use std::collections::HashMap;
 use std::sync::Arc;
+
+pub(super) type Names<T> = HashMap<Str, T, foldhash::fast::RandomState>;
 
 /// The place of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
