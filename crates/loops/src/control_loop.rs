@@ -29,6 +29,11 @@ pub trait ControlLoop: Send + Sync + 'static {
     /// them would cost more than the writes.
     const OBSERVE_INTERVAL: Duration = OBSERVE_INTERVAL;
 
+    /// Maximum number of keys that are synced concurrently at present: `WORKERS_MAX`, or less.
+    fn workers(&self) -> usize {
+        Self::WORKERS_MAX
+    }
+
     /// Whether a key goes before all others that are due.
     fn is_urgent(_key: &Self::Key) -> bool {
         false
@@ -59,7 +64,8 @@ pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
             observe(&*control_loop, &mut informer, &mut queue);
             next_observe = Instant::now() + L::OBSERVE_INTERVAL;
         }
-        while tasks.len() < L::WORKERS_MAX
+        let workers = control_loop.workers();
+        while tasks.len() < workers
             && let Some(key) = queue.next(registry.clock.monotonic())
         {
             let control_loop = control_loop.clone();
@@ -83,7 +89,7 @@ pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
                     finish::<L>(&mut queue, finished, registry.clock.monotonic());
                 }
             }
-            () = due(&queue, registry), if tasks.len() < L::WORKERS_MAX => {}
+            () = due(&queue, registry), if tasks.len() < workers => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::client::{Client, InvolvedObject};
 use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value, value};
 use keelson_registry::options::PatchForm;
 use keelson_registry::{Subresource, Target};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -132,7 +132,8 @@ struct Stored {
 
 #[derive(Debug)]
 struct Similar {
-    messages: HashSet<Str>,
+    /// Different ones, fewer than `SIMILAR_MESSAGES_MAX`: a set of one takes five times as much.
+    messages: Vec<Str>,
     last: Timestamp,
 }
 
@@ -187,20 +188,22 @@ impl Correlator {
         if self.similar.len() >= REMEMBERED_MAX && !self.similar.contains_key(group) {
             self.similar.clear();
         }
-        let fresh = || Similar { messages: HashSet::new(), last: event.at };
+        let fresh = || Similar { messages: vec![], last: event.at };
         let similar = self.similar.entry(group.clone()).or_insert_with(fresh);
         if event.at.since(similar.last).0 > SIMILAR_SECONDS_MAX * 1_000_000_000 {
             similar.messages.clear();
         }
         similar.last = event.at;
-        similar.messages.insert(event.message.clone());
-        if similar.messages.len() < SIMILAR_MESSAGES_MAX {
+        if similar.messages.contains(&event.message) {
             return false;
         }
-        // The set stays full, so that further messages are combined too.
-        let one = similar.messages.iter().next().cloned();
-        one.map(|one| similar.messages.remove(&one));
-        true
+        // The first ones stay, so that further messages are combined too.
+        if similar.messages.len() + 1 >= SIMILAR_MESSAGES_MAX {
+            return true;
+        }
+        similar.messages.reserve_exact(1);
+        similar.messages.push(event.message.clone());
+        false
     }
 
     /// Whether the object may have one more event.

@@ -91,6 +91,21 @@ struct NodeView<'a> {
     rejection: Option<&'a Rejection>,
 }
 
+/// Maximum pods and nodes that are synced at once.
+const WORKERS_MAX: usize = 64;
+/// While there are no pods, one of so many nodes is synced at once, but at least `WORKERS_MIN`.
+const NODES_PER_WORKER: usize = 64;
+const WORKERS_MIN: usize = 2;
+
+/// Returns how many keys are synced at once. While there are no pods, they are few: what many
+/// writes need for a moment makes pages that stay, because something that lives on lies in each.
+fn workers_for(nodes: usize, has_pods: bool) -> usize {
+    match has_pods {
+        true => WORKERS_MAX,
+        false => (nodes / NODES_PER_WORKER).clamp(WORKERS_MIN, WORKERS_MAX),
+    }
+}
+
 struct Nodes {
     registry: Arc<Registry>,
     events: mpsc::Sender<PodEvents>,
@@ -127,8 +142,13 @@ impl ControlLoop for Nodes {
         ("", "pods"),
         ("", "secrets"),
     ]);
-    const WORKERS_MAX: usize = 64;
+    const WORKERS_MAX: usize = WORKERS_MAX;
     const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
+
+    fn workers(&self) -> usize {
+        let state = self.state();
+        workers_for(self.simulation.nodes.max(state.node_count()), state.has_pods())
+    }
 
     /// However many pods there are, a node must not look dead.
     fn is_urgent(key: &Key) -> bool {
@@ -352,9 +372,7 @@ impl Nodes {
             return None;
         }
         let was_accepted = !pod.str_at(&["status", "startTime"]).is_empty();
-        let name = &facts.node.name;
-        let labels = &facts.node.labels;
-        if !was_accepted && !NodeAffinity::of(pod).matches(name, labels) {
+        if !was_accepted && !NodeAffinity::of(pod).matches(&facts.name, &facts.labels) {
             return Some(Rejection {
                 reason: "NodeAffinity".to_owned(),
                 message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node \
@@ -392,4 +410,15 @@ pub(crate) fn span(duration: GoDuration) -> Duration {
 /// Returns a time that lies a duration after another.
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.plus(duration.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_nodes_without_pods_are_written_two_at_a_time() {
+        assert_eq!([1, 100, 640, 5_000].map(|nodes| workers_for(nodes, false)), [2, 2, 10, 64]);
+        assert_eq!(workers_for(1, true), 64);
+    }
 }

@@ -207,7 +207,7 @@ impl Player {
         }
         let known = NodeFacts::of(&node);
         facts.node = node.name().into();
-        facts.node_ips.clone_from(&known.addresses);
+        facts.node_ips = known.addresses.to_vec();
         if facts.node_ips.is_empty() {
             facts.node_ips.push(node::address(node.name()).into());
         }

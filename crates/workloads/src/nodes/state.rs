@@ -3,8 +3,9 @@
 
 use super::pod_facts::{Needed, Rejection, Started};
 use super::{PodKey, node};
-use crate::scheduler::node::Node;
+use crate::scheduler::node::pods_max;
 use crate::scheduler::resources::Resources;
+use crate::sorted_pairs::labels_of;
 use keelson_meta::{Object, Str};
 use keelson_records::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -15,12 +16,14 @@ use std::sync::Arc;
 pub struct NodeFacts {
     pub name: Str,
     /// Its internal addresses.
-    pub addresses: Vec<Str>,
+    pub addresses: Box<[Str]>,
     /// The first 24 bits of the addresses of its pods, with the dot that follows.
     pub pod_prefix: Str,
     pub is_failed: bool,
-    /// Its labels and what it has.
-    pub node: Node,
+    /// Sorted by key.
+    pub labels: Vec<(Str, Str)>,
+    pub allocatable: Resources,
+    pub pods_max: i64,
 }
 
 impl NodeFacts {
@@ -37,7 +40,9 @@ impl NodeFacts {
             addresses: internal.filter_map(|one| one.str_at(&["address"])).map(Str::new).collect(),
             pod_prefix: Str::new(format!("{prefix}.")),
             is_failed: node::is_failed(node),
-            node: Node::of(node),
+            labels: labels_of(node),
+            allocatable: Resources::of(node.at(&["status", "allocatable"])),
+            pods_max: pods_max(node),
         }
     }
 }
@@ -98,6 +103,11 @@ impl State {
 
     pub fn node_count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Whether any pod is on a node.
+    pub fn has_pods(&self) -> bool {
+        !self.pods.is_empty()
     }
 
     pub fn put_node(&mut self, facts: NodeFacts) {
@@ -174,7 +184,7 @@ impl State {
             return Ok(());
         };
         let pods = self.by_node.entry(place.node.clone()).or_default();
-        if !was_accepted && let Some(rejection) = pods.lack(&facts.node, requests) {
+        if !was_accepted && let Some(rejection) = pods.lack(facts, requests) {
             return Err(rejection);
         }
         pods.used.add(requests);
@@ -272,7 +282,7 @@ impl State {
 
 impl NodePods {
     /// Returns what a node does not have for one more pod.
-    fn lack(&self, node: &Node, wanted: &Resources) -> Option<Rejection> {
+    fn lack(&self, node: &NodeFacts, wanted: &Resources) -> Option<Rejection> {
         let has = &node.allocatable;
         let used = &self.used;
         let mut rows = vec![
@@ -316,7 +326,7 @@ mod tests {
     fn a_node_accepts_pods_until_it_is_full() {
         let mut state = State::default();
         let mut facts = NodeFacts::default();
-        (facts.node.pods_max, facts.node.allocatable.cpu) = (3, 1_000);
+        (facts.pods_max, facts.allocatable.cpu) = (3, 1_000);
         let accept = |state: &mut State, name: &str, cpu: i64, was_accepted: bool| {
             state.place_pod(&key(name), "n", "");
             let requests = Resources { cpu, ..Resources::default() };

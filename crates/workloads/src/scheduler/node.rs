@@ -4,7 +4,7 @@ use super::pod::{Pod, PodKey, Port};
 use super::resources::Resources;
 use crate::sorted_pairs::{find, labels_of};
 use crate::taints::Taint;
-use keelson_meta::{Object, Str, Value};
+use keelson_meta::{Object, Quantity, Str, Value};
 use std::sync::Arc;
 
 /// A node and the pods on it.
@@ -46,13 +46,15 @@ impl AlikePods {
     }
 }
 
+/// Returns the most pods that a node takes.
+pub fn pods_max(node: &Object) -> i64 {
+    let pods = node.at(&["status", "allocatable"]).and_then(|list| list.str_at(&["pods"]));
+    pods.and_then(|text| text.parse::<Quantity>().ok()).map_or(0, |pods| pods.value())
+}
+
 impl Node {
     /// Reads a node, without pods.
     pub fn of(object: &Object) -> Node {
-        let allocatable = object.at(&["status", "allocatable"]);
-        let pods = allocatable
-            .and_then(|list| list.str_at(&["pods"]))
-            .and_then(|text| text.parse::<keelson_meta::Quantity>().ok());
         let images = object.array_at(&["status", "images"]).iter().flat_map(|image| {
             let size = image.int_at(&["sizeBytes"]).unwrap_or(0);
             let names = image.array_at(&["names"]).iter().filter_map(Value::as_str);
@@ -64,8 +66,8 @@ impl Node {
             taints: Taint::all(object),
             is_unschedulable: object.at(&["spec", "unschedulable"]).and_then(Value::as_bool)
                 == Some(true),
-            allocatable: Resources::of(allocatable),
-            pods_max: pods.map_or(0, |pods| pods.value()),
+            allocatable: Resources::of(object.at(&["status", "allocatable"])),
+            pods_max: pods_max(object),
             images: images.collect(),
             ..Node::default()
         }

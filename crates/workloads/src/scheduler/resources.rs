@@ -26,6 +26,7 @@ impl Resources {
         for (name, amount) in entries {
             resources.set(name, amount_of(name, amount));
         }
+        resources.others.shrink_to_fit();
         resources
     }
 
