@@ -142,8 +142,7 @@ impl RequestTrace {
 
     /// Returns the id of the trace, if it is recorded.
     pub fn id(&self) -> Option<String> {
-        let context = self.server.context().filter(|context| context.is_sampled)?;
-        Some(context.trace_id.to_string())
+        self.server.recorded_trace().map(|id| id.to_string())
     }
 
     /// Records that the response is known. `is_object` says that it is an object of the API.

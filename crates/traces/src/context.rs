@@ -25,6 +25,12 @@ impl TraceId {
     pub(crate) fn random() -> TraceId {
         TraceId(rand::random::<u128>().to_be_bytes())
     }
+
+    /// Returns the second half, as a number.
+    pub(crate) fn second_half(self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
 }
 
 impl SpanId {
@@ -66,9 +72,17 @@ pub struct SpanContext {
 }
 
 impl SpanContext {
-    /// Returns the context of the first span of a trace, which is not recorded.
+    /// Returns the context of the first span of a trace that is recorded.
     pub(crate) fn root(trace_id: TraceId) -> SpanContext {
-        SpanContext { trace_id, span_id: SpanId::random(), ..SpanContext::default() }
+        let span_id = SpanId::random();
+        SpanContext { trace_id, span_id, is_sampled: true, ..SpanContext::default() }
+    }
+
+    /// Returns the context of the only span of a trace that is not recorded, of a random number.
+    pub(crate) fn unrecorded(number: u64) -> SpanContext {
+        let span_id = SpanId(number.to_be_bytes());
+        let trace_id = TraceId((u128::from(number) << 64 | u128::from(number)).to_be_bytes());
+        SpanContext { trace_id, span_id, ..SpanContext::default() }
     }
 
     /// Returns the context of a span below this one.

@@ -4,7 +4,7 @@ use crate::context::{SpanContext, TraceId};
 use crate::finished::{Attribute, Event, FinishedSpan, Kind};
 use crate::queue::Queue;
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Most events and attributes of a span each (OpenTelemetry's `OTEL_SPAN_EVENT_COUNT_LIMIT` and
@@ -21,29 +21,12 @@ enum State {
     /// There is no tracer.
     #[default]
     None,
-    /// The trace is not recorded. Its steps are one span, which nobody sees, and which has ids only
-    /// if they are sent to somebody: most traces are such, and most end within the server.
-    Unrecorded(Arc<Unrecorded>),
+    /// The trace is not recorded. Its steps are one span, which nobody sees: most traces are such,
+    /// so it is only a random number, of which its ids are made.
+    Unrecorded(u64),
+    /// The same, for a request of another process, whose trace it is.
+    UnrecordedBelow(Arc<SpanContext>),
     Running(Arc<Running>),
-}
-
-struct Unrecorded {
-    origin: Origin,
-    context: OnceLock<SpanContext>,
-}
-
-enum Origin {
-    Root(TraceId),
-    Below(SpanContext),
-}
-
-impl Unrecorded {
-    fn context(&self) -> &SpanContext {
-        self.context.get_or_init(|| match &self.origin {
-            Origin::Root(trace_id) => SpanContext::root(*trace_id),
-            Origin::Below(parent) => parent.below(),
-        })
-    }
 }
 
 /// A span of a trace that is recorded.
@@ -83,12 +66,8 @@ impl Clock {
 
 impl Span {
     /// Starts the first span of a trace that is not recorded.
-    pub(crate) fn unrecorded(trace_id: TraceId) -> Span {
-        Span::of_origin(Origin::Root(trace_id))
-    }
-
-    fn of_origin(origin: Origin) -> Span {
-        Span(State::Unrecorded(Arc::new(Unrecorded { origin, context: OnceLock::new() })))
+    pub(crate) fn unrecorded(number: u64) -> Span {
+        Span(State::Unrecorded(number))
     }
 
     /// Starts a span of a trace that is recorded.
@@ -128,7 +107,7 @@ impl Span {
         kind: Kind,
     ) -> Span {
         if !parent.is_sampled {
-            return Span::of_origin(Origin::Below(parent.clone()));
+            return Span(State::UnrecordedBelow(Arc::new(parent.below())));
         }
         Span::recorded(queue, parent.below(), Some(parent), name, scope, kind)
     }
@@ -149,7 +128,7 @@ impl Span {
     #[must_use]
     pub fn child(&self, name: &'static str, scope: &'static str, kind: Kind) -> Span {
         match &self.0 {
-            State::None | State::Unrecorded(_) => self.clone(),
+            State::None | State::Unrecorded(_) | State::UnrecordedBelow(_) => self.clone(),
             State::Running(running) => {
                 Span::below(running.queue.clone(), &running.context, name, scope, kind)
             }
@@ -164,11 +143,21 @@ impl Span {
 
     /// Returns what identifies the span; `None` without a tracer.
     #[must_use]
-    pub fn context(&self) -> Option<&SpanContext> {
+    pub fn context(&self) -> Option<SpanContext> {
         match &self.0 {
             State::None => None,
-            State::Unrecorded(span) => Some(span.context()),
-            State::Running(running) => Some(&running.context),
+            State::Unrecorded(number) => Some(SpanContext::unrecorded(*number)),
+            State::UnrecordedBelow(context) => Some(SpanContext::clone(context)),
+            State::Running(running) => Some(running.context.clone()),
+        }
+    }
+
+    /// Returns the id of the span's trace if it is recorded.
+    #[must_use]
+    pub fn recorded_trace(&self) -> Option<TraceId> {
+        match &self.0 {
+            State::Running(running) => Some(running.context.trace_id),
+            State::None | State::Unrecorded(_) | State::UnrecordedBelow(_) => None,
         }
     }
 
@@ -230,7 +219,7 @@ impl Span {
     fn record(&self) -> Option<&Recorded> {
         match &self.0 {
             State::Running(running) => running.recorded.as_ref(),
-            State::None | State::Unrecorded(_) => None,
+            State::None | State::Unrecorded(_) | State::UnrecordedBelow(_) => None,
         }
     }
 

@@ -32,9 +32,9 @@ impl Tracer {
     pub fn root(&self, name: &'static str, scope: &'static str, kind: Kind) -> Span {
         let trace_id = TraceId::random();
         if !self.is_sampled(trace_id) {
-            return Span::unrecorded(trace_id);
+            return Span::unrecorded(trace_id.second_half());
         }
-        let context = SpanContext { is_sampled: true, ..SpanContext::root(trace_id) };
+        let context = SpanContext::root(trace_id);
         Span::recorded(self.queue.clone(), context, None, name, scope, kind)
     }
 
@@ -51,8 +51,7 @@ impl Tracer {
     }
 
     fn is_sampled(&self, id: TraceId) -> bool {
-        let [_, _, _, _, _, _, _, _, a, b, c, d, e, f, g, h] = id.0;
-        u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1 < self.threshold
+        id.second_half() >> 1 < self.threshold
     }
 
     /// Takes at most `most` ended spans out of the queue.
@@ -143,11 +142,11 @@ mod tests {
         let tracer = Tracer::new(0);
         let root = tracer.root("root", "test", Kind::Server);
         let child = root.child("Get", "test", Kind::Internal);
-        let context = child.context().expect("there is a tracer").clone();
+        let context = child.context().expect("there is a tracer");
         assert!(!context.is_sampled && !child.is_recorded());
         assert_ne!((context.trace_id, context.span_id), Default::default());
         // Whoever is called twice sees one trace.
-        assert_eq!(root.context(), Some(&context));
+        assert_eq!(root.context(), Some(context));
         drop((child, root));
         assert_eq!(tracer.take(1).len(), 0);
         assert!(Span::default().child("a", "b", Kind::Internal).context().is_none());
