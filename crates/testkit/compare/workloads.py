@@ -166,6 +166,7 @@ class Side:
         self.path = KINDS[self.kind].format(self.namespace) + "/w"
         self.templates = [made["spec"]["template"]]
         self.rest = REST_SECONDS[name]
+        self.nudges = 0
 
     def list(self, kind):
         return self.server.call("GET", LISTS[kind].format(self.namespace))[2].get("items", [])
@@ -228,6 +229,10 @@ class Side:
                 # When the last old pod of a Deployment goes soon after others, kube-controller-manager loses a condition.
                 for pod in going[:1] if self.made["spec"].get("strategy", {}).get("type") == "Recreate" else going:
                     self.server.call("DELETE", f"{LISTS['Pod'].format(self.namespace)}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+                if self.kind == "StatefulSet" and any(not pod["metadata"].get("ownerReferences") for pod in going):
+                    # A name that a released pod had is free: nobody tells the set, whose next try may be seconds away.
+                    self.nudges += 1
+                    self.patch(self.path, {"metadata": {"annotations": {"nudges": str(self.nudges)}}})
                 continue
             waiting = [pod for pod in pods if self.can_start(pod)]
             if not waiting or left <= 0:
