@@ -1,6 +1,7 @@
 //! [`Backend`]: where events are stored, and when.
 
 mod batches;
+mod lines;
 mod log_file;
 mod rotation;
 mod throttle;
@@ -16,6 +17,9 @@ use crate::metrics::{Metrics, Plugin};
 use batches::Batches;
 use bytes::Bytes;
 use keelson_meta::Str;
+use lines::Lines;
+use log_file::LogWriter;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +28,9 @@ use std::time::Duration;
 const TRUNCATED: Str = Str::new_static("audit.k8s.io/truncated");
 /// Annotation that says how many events its backend has lost since the event before.
 const LOST: Str = Str::new_static("audit.keelson.dev/lost-events");
+
+/// Maximum length of all events that wait or are being stored. Upstream bounds their number only.
+const BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// When a request goes on while its event is stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,20 +68,30 @@ pub struct Truncation {
 
 /// Where events are stored, and when.
 pub struct Backend {
-    target: Arc<Target>,
+    format: Format,
+    losses: Arc<Losses>,
     delivery: Delivery,
     truncation: Option<Truncation>,
 }
 
 enum Delivery {
+    /// Lines of a log that no request waits for.
+    Lines(Lines),
+    /// Events for a webhook that no request waits for.
     Batches(Batches),
-    Blocking,
-    Strict,
+    /// Requests wait. `is_strict`: those whose events are not stored end.
+    Blocking { sink: Sink, is_strict: bool },
 }
 
-/// Where events are stored.
-struct Target {
-    sink: Sink,
+enum Sink {
+    Log(LogWriter),
+    Webhook(Webhook),
+}
+
+/// The events that a backend loses.
+struct Losses {
+    /// The backend, for the log of the server.
+    backend: &'static str,
     metrics: Arc<Metrics>,
     /// Events that were lost and not yet named in an event.
     lost: AtomicU64,
@@ -87,29 +104,26 @@ pub(crate) struct Entry {
     lost: u64,
 }
 
-/// How often a backend is written to.
-#[derive(Clone, Copy)]
-struct Pace {
-    /// Time between two writes.
-    pause: Duration,
-    /// Maximum events of one write.
-    events_max: usize,
-}
-
-enum Sink {
-    Log(LogFile),
-    Webhook(Webhook),
-}
-
 impl Backend {
-    /// Makes the backend of a log.
+    /// Makes the backend of a log, and the thread that writes it.
     pub fn log(
         log: LogFile,
         mode: Mode,
         truncation: Option<Truncation>,
         metrics: Arc<Metrics>,
-    ) -> Backend {
-        Backend::new(Sink::Log(log), mode, truncation, metrics)
+    ) -> io::Result<Backend> {
+        let format = log.format();
+        let losses = Losses::of("log", metrics);
+        let delivery = match mode {
+            Mode::Batch(batching) => {
+                let bytes_max = batch_bytes_max(truncation);
+                Delivery::Lines(Lines::start(log, batching, bytes_max, losses.clone())?)
+            }
+            Mode::Blocking | Mode::BlockingStrict => {
+                Delivery::blocking(Sink::Log(LogWriter::start(log)?), &mode)
+            }
+        };
+        Ok(Backend { format, losses, delivery, truncation })
     }
 
     /// Makes the backend of a webhook.
@@ -119,34 +133,23 @@ impl Backend {
         truncation: Option<Truncation>,
         metrics: Arc<Metrics>,
     ) -> Backend {
-        Backend::new(Sink::Webhook(webhook), mode, truncation, metrics)
-    }
-
-    fn new(
-        sink: Sink,
-        mode: Mode,
-        truncation: Option<Truncation>,
-        metrics: Arc<Metrics>,
-    ) -> Backend {
-        let target = Arc::new(Target { sink, metrics, lost: AtomicU64::new(0) });
+        let losses = Losses::of("webhook", metrics);
         let delivery = match mode {
-            Mode::Blocking => Delivery::Blocking,
-            Mode::BlockingStrict => Delivery::Strict,
             Mode::Batch(batching) => {
-                let bytes_max = truncation.map_or(usize::MAX, |limits| limits.batch_bytes_max);
-                Delivery::Batches(Batches::start(target.clone(), batching, bytes_max))
+                let bytes_max = batch_bytes_max(truncation);
+                Delivery::Batches(Batches::start(webhook, batching, bytes_max, losses.clone()))
+            }
+            Mode::Blocking | Mode::BlockingStrict => {
+                Delivery::blocking(Sink::Webhook(webhook), &mode)
             }
         };
-        Backend { target, delivery, truncation }
+        Backend { format: Format::Item, losses, delivery, truncation }
     }
 
     /// Returns what to store; `None` if the event is too large.
     pub(crate) fn prepare(&self, encoded: &Encoded<'_>) -> Option<Entry> {
-        let format = self.target.sink.format();
-        let lost = match self.target.lost.load(Ordering::Relaxed) {
-            0 => 0,
-            _ => self.target.lost.swap(0, Ordering::Relaxed),
-        };
+        let format = self.format;
+        let lost = self.losses.take();
         let note = (lost > 0).then(|| (LOST, Str::from(lost.to_string())));
         let text = encoded.text(format, note.clone());
         let Some(limits) = self.truncation.filter(|limits| text.len() > limits.event_bytes_max)
@@ -157,57 +160,84 @@ impl Backend {
             .then(|| truncated(encoded.event, note, format))
             .filter(|text| text.len() <= limits.event_bytes_max);
         if text.is_none() {
-            self.target.lose(Plugin::Truncate, lost, 1, "event is too large even after truncating");
+            self.losses.lose(Plugin::Truncate, lost, 1, "event is too large even after truncating");
         }
         text.map(|text| Entry { text, lost })
     }
 
     /// Returns whether requests wait for their events.
     pub(crate) fn blocks(&self) -> bool {
-        !matches!(self.delivery, Delivery::Batches(_))
+        matches!(self.delivery, Delivery::Blocking { .. })
     }
 
     /// Stores an event of a backend that does not block.
     pub(crate) fn buffer(&self, entry: Entry) {
-        if let Delivery::Batches(batches) = &self.delivery
-            && let Err((entry, why)) = batches.add(entry)
-        {
-            self.target.lose(Plugin::Buffered, entry.lost, 1, why);
+        let lost = entry.lost;
+        let added = match &self.delivery {
+            Delivery::Lines(lines) => lines.add(&entry),
+            Delivery::Batches(batches) => {
+                batches.add(entry).map_err(|why| (Plugin::Buffered, why.to_owned()))
+            }
+            Delivery::Blocking { .. } => Ok(()),
+        };
+        if let Err((plugin, why)) = added {
+            self.losses.lose(plugin, lost, 1, &why);
         }
     }
 
     /// Stores an event. Returns false if the request must not go on.
     pub(crate) async fn store(&self, entry: Entry) -> bool {
         match &self.delivery {
-            Delivery::Batches(_) => {
+            Delivery::Lines(_) | Delivery::Batches(_) => {
                 self.buffer(entry);
                 true
             }
-            Delivery::Blocking => {
-                self.target.write(vec![entry]).await;
-                true
+            Delivery::Blocking { sink, is_strict } => {
+                let Entry { text, lost } = entry;
+                let (plugin, result) = match sink {
+                    Sink::Log(log) => (Plugin::Log, log.write(text).await),
+                    Sink::Webhook(webhook) => (Plugin::Webhook, webhook.send(&[text]).await),
+                };
+                match result {
+                    Ok(()) => true,
+                    Err(why) => {
+                        self.losses.lose(plugin, lost, 1, &why);
+                        !is_strict
+                    }
+                }
             }
-            Delivery::Strict => self.target.write(vec![entry]).await,
         }
     }
 
     /// Counts an event that is not even given to the backend.
     pub(crate) fn count_lost(&self, entry: Option<Entry>) {
         if let Some(entry) = entry {
-            self.target.lose(Plugin::Buffered, entry.lost, 1, "too many requests end at once");
+            self.losses.lose(Plugin::Buffered, entry.lost, 1, "too many requests end at once");
         }
     }
 
     /// Stores what is buffered, for at most `time_max`.
     pub(crate) async fn shutdown(&self, time_max: Duration) {
-        if let Delivery::Batches(batches) = &self.delivery {
-            let left = batches.shutdown(time_max).await;
-            if left > 0 {
-                let why = "the server stops and cannot wait longer";
-                self.target.lose(Plugin::Buffered, 0, left as u64, why);
-            }
+        let left = match &self.delivery {
+            Delivery::Lines(lines) => lines.shutdown(time_max).await,
+            Delivery::Batches(batches) => batches.shutdown(time_max).await,
+            Delivery::Blocking { .. } => 0,
+        };
+        if left > 0 {
+            let why = "the server stops and cannot wait longer";
+            self.losses.lose(Plugin::Buffered, 0, left as u64, why);
         }
     }
+}
+
+impl Delivery {
+    fn blocking(sink: Sink, mode: &Mode) -> Delivery {
+        Delivery::Blocking { sink, is_strict: *mode == Mode::BlockingStrict }
+    }
+}
+
+fn batch_bytes_max(truncation: Option<Truncation>) -> usize {
+    truncation.map_or(usize::MAX, |limits| limits.batch_bytes_max)
 }
 
 /// Returns the text of an event without its objects.
@@ -219,22 +249,16 @@ fn truncated(event: &Event, note: Option<(Str, Str)>, format: Format) -> Bytes {
     Encoded::new(&event).text(format, note)
 }
 
-impl Target {
-    /// Stores events together. Returns whether they are stored; else they are counted as lost.
-    async fn write(&self, entries: Vec<Entry>) -> bool {
-        let events = entries.len() as u64;
-        let named = entries.iter().map(|entry| entry.lost).sum();
-        let texts: Vec<Bytes> = entries.into_iter().map(|entry| entry.text).collect();
-        let (plugin, result) = match &self.sink {
-            Sink::Log(log) => (Plugin::Log, log.write(texts).await),
-            Sink::Webhook(webhook) => (Plugin::Webhook, webhook.send(&texts).await),
-        };
-        match result {
-            Ok(()) => true,
-            Err(why) => {
-                self.lose(plugin, named, events, &why);
-                false
-            }
+impl Losses {
+    fn of(backend: &'static str, metrics: Arc<Metrics>) -> Arc<Losses> {
+        Arc::new(Losses { backend, metrics, lost: AtomicU64::new(0) })
+    }
+
+    /// Returns how many lost events the next event is to name.
+    fn take(&self) -> u64 {
+        match self.lost.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.lost.swap(0, Ordering::Relaxed),
         }
     }
 
@@ -245,41 +269,8 @@ impl Target {
         // A dead backend does not fill the log: the next event that is stored says how many it
         // lost.
         if before == 0 {
-            let backend = self.sink.name();
+            let backend = self.backend;
             tracing::error!(backend, ?plugin, events, why, "audit events were lost");
-        }
-    }
-}
-
-impl Sink {
-    fn name(&self) -> &'static str {
-        match self {
-            Sink::Log(_) => "log",
-            Sink::Webhook(_) => "webhook",
-        }
-    }
-
-    fn format(&self) -> Format {
-        match self {
-            Sink::Log(log) => log.format(),
-            Sink::Webhook(_) => Format::Item,
-        }
-    }
-
-    /// Returns the pace of a log: how its lines are written cannot be seen in it, so they may be
-    /// written together, whatever the size of a batch.
-    fn pace(&self) -> Option<Pace> {
-        match self {
-            Sink::Log(_) => Some(log_file::PACE),
-            Sink::Webhook(_) => None,
-        }
-    }
-
-    /// How many batches are stored at once. The lines of a log keep their order.
-    fn batches_at_once(&self) -> usize {
-        match self {
-            Sink::Log(_) => 1,
-            Sink::Webhook(_) => webhook::BATCHES_AT_ONCE_MAX,
         }
     }
 }

@@ -94,9 +94,10 @@ impl AuditOptions {
         let mut backends = vec![];
         if let Some(AuditLogOptions { file, mode, truncation }) = &self.log {
             let path = file.path.display().to_string();
-            let log = LogFile::open(file.clone())
+            let backend = LogFile::open(file.clone())
+                .and_then(|log| Backend::log(log, mode.clone(), *truncation, metrics.clone()))
                 .map_err(|error| StartError::new(format!("--audit-log-path: {path}: {error}")))?;
-            backends.push(Backend::log(log, mode.clone(), *truncation, metrics.clone()));
+            backends.push(backend);
         }
         if let Some(options) = &self.webhook {
             let webhook = options.webhook(egress)?;

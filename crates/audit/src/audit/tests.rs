@@ -8,8 +8,13 @@ use crate::request::RequestUri;
 use bytes::Bytes;
 use http::HeaderValue;
 use keelson_metrics::Exposition;
-use std::fs;
+use rustix::fs::{CWD, mkfifoat};
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+
+/// More than a pipe holds.
+const PIPE_BYTES: usize = 1 << 20;
 
 fn log(path: &Path) -> LogFile {
     LogFile::open(LogFileOptions {
@@ -41,6 +46,7 @@ fn audit(mode: Mode, truncation: Option<Truncation>, folder: &Path) -> (Audit, P
     let path = folder.join("audit.log");
     let metrics: Arc<Metrics> = Arc::default();
     let backend = Backend::log(log(&path), mode, truncation, metrics.clone());
+    let backend = backend.expect("a thread");
     let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n";
     let policy = Policy::parse(policy).expect("a policy");
     (Audit::new(policy, vec![backend], metrics), path)
@@ -57,19 +63,20 @@ async fn send(audit: &Audit, event: &Event) -> bool {
 /// Returns the ids in a log, with its notes: `e1`, `e2 truncated`, `e3 lost=2`.
 fn logged(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).expect("a log");
-    let line = |line: &str| {
-        let parsed = keelson_schema::json::parse(line.as_bytes()).expect("JSON").value;
-        let mut out = parsed.str_at(&["auditID"]).expect("an id").to_owned();
-        if parsed.str_at(&["annotations", "audit.k8s.io/truncated"]).is_some() {
-            assert!(parsed.get("requestObject").is_none());
-            out.push_str(" truncated");
-        }
-        if let Some(lost) = parsed.str_at(&["annotations", "audit.keelson.dev/lost-events"]) {
-            out.push_str(&format!(" lost={lost}"));
-        }
-        out
-    };
-    text.lines().map(line).collect()
+    text.lines().map(id_of).collect()
+}
+
+fn id_of(line: &str) -> String {
+    let parsed = keelson_schema::json::parse(line.as_bytes()).expect("JSON").value;
+    let mut out = parsed.str_at(&["auditID"]).expect("an id").to_owned();
+    if parsed.str_at(&["annotations", "audit.k8s.io/truncated"]).is_some() {
+        assert!(parsed.get("requestObject").is_none());
+        out.push_str(" truncated");
+    }
+    if let Some(lost) = parsed.str_at(&["annotations", "audit.keelson.dev/lost-events"]) {
+        out.push_str(&format!(" lost={lost}"));
+    }
+    out
 }
 
 /// Returns the lines of the metrics that are not zero.
@@ -98,6 +105,7 @@ async fn a_log_that_fails_ends_requests_in_the_strict_mode_only() {
     for (mode, goes_on) in [(Mode::Blocking, true), (Mode::BlockingStrict, false)] {
         let metrics: Arc<Metrics> = Arc::default();
         let backend = Backend::log(log(full), mode, None, metrics.clone());
+        let backend = backend.expect("a thread");
         let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n";
         let audit = Audit::new(Policy::parse(policy).expect("a policy"), vec![backend], metrics);
         assert_eq!(send(&audit, &event(1, 10)).await, goes_on);
@@ -134,21 +142,45 @@ async fn large_events_lose_their_objects_and_larger_ones_are_lost() {
 #[tokio::test]
 async fn a_full_buffer_loses_events_and_the_next_one_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (audit, path) = audit(Mode::Batch(batching(2, 1)), None, folder.path());
-    // The loop does not run before the test waits.
-    for number in 0..5 {
+    // The log is a pipe: its writer stands still until somebody reads.
+    let path = folder.path().join("audit.log");
+    mkfifoat(CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).expect("a pipe");
+    let mut pipe = OpenOptions::new().read(true).write(true).open(&path).expect("a pipe");
+    let (audit, _) = audit(Mode::Batch(batching(2, 1)), None, folder.path());
+    assert!(send(&audit, &event(0, PIPE_BYTES)).await);
+    let mut first = vec![0];
+    pipe.read_exact(&mut first).expect("the begin of the first event");
+    for number in 1..6 {
         assert!(send(&audit, &event(number, 10)).await);
     }
-    while logged(&path).len() < 2 {
-        tokio::task::yield_now().await;
-    }
-    send(&audit, &event(5, 10)).await;
-    audit.shutdown().await;
-    assert_eq!(logged(&path), ["e0", "e1", "e5 lost=3"]);
+    let mut pipe = BufReader::new(pipe);
+    let mut next = |begin: Vec<u8>| {
+        let mut line = begin;
+        pipe.read_until(b'\n', &mut line).expect("a line");
+        id_of(&String::from_utf8_lossy(&line))
+    };
+    assert_eq!([next(first), next(vec![]), next(vec![])], ["e0", "e1", "e2"]);
     assert!(send(&audit, &event(6, 10)).await);
+    audit.shutdown().await;
+    assert_eq!(next(vec![]), "e6 lost=3");
+    assert!(send(&audit, &event(7, 10)).await);
     let errors: Vec<String> =
         counted(&audit).into_iter().filter(|line| line.contains("error")).collect();
     assert_eq!(errors, ["error_total{plugin=\"buffered\"} 4"]);
+}
+
+#[tokio::test]
+async fn a_line_is_written_when_no_more_come_in_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let waiting = Batching { wait: Duration::from_millis(1), ..batching(100, 7) };
+    let (audit, path) = audit(Mode::Batch(waiting), None, folder.path());
+    for number in 0..3 {
+        send(&audit, &event(number, 10)).await;
+        while logged(&path).len() <= number {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(logged(&path), ["e0", "e1", "e2"]);
 }
 
 #[tokio::test]

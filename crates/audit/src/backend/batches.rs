@@ -1,16 +1,16 @@
-//! [`Batches`]: events that wait in a buffer and are stored together.
+//! [`Batches`]: events that wait in a buffer and are posted together.
 
 use super::throttle::Throttle;
-use super::{Batching, Entry, Target};
+use super::webhook::{BATCHES_AT_ONCE_MAX, Webhook};
+use super::{BUFFER_BYTES_MAX, Batching, Entry, Losses};
+use crate::metrics::Plugin;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-
-/// Maximum length of all events that wait or are being stored. Upstream bounds their number only.
-const BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Events that wait in a buffer.
 pub(super) struct Batches {
@@ -46,8 +46,13 @@ struct Waiting {
 }
 
 impl Batches {
-    /// Starts the loop that stores events together, at most `bytes_max` bytes of them.
-    pub fn start(target: Arc<Target>, batching: Batching, bytes_max: usize) -> Batches {
+    /// Starts the loop that posts events together, at most `bytes_max` bytes of them.
+    pub fn start(
+        webhook: Webhook,
+        batching: Batching,
+        bytes_max: usize,
+        losses: Arc<Losses>,
+    ) -> Batches {
         let buffer = Arc::new(Buffer {
             waiting: Mutex::default(),
             changed: Notify::new(),
@@ -57,12 +62,12 @@ impl Batches {
         });
         let (stop, stopped) = watch::channel(false);
         let batcher = Batcher { buffer: buffer.clone(), stopped, batching };
-        let task = tokio::spawn(run(batcher, target));
+        let task = tokio::spawn(run(batcher, webhook, losses));
         Batches { buffer, stop, task: Mutex::new(Some(task)) }
     }
 
-    /// Adds an event, or returns it with why it is lost.
-    pub fn add(&self, entry: Entry) -> Result<(), (Entry, &'static str)> {
+    /// Adds an event, or returns why it is lost.
+    pub fn add(&self, entry: Entry) -> Result<(), &'static str> {
         self.buffer.add(entry)
     }
 
@@ -87,16 +92,16 @@ impl Buffer {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, entry: Entry) -> Result<(), (Entry, &'static str)> {
+    fn add(&self, entry: Entry) -> Result<(), &'static str> {
         let mut waiting = self.waiting();
         if waiting.is_closed {
-            return Err((entry, "audit backend shut down"));
+            return Err("audit backend shut down");
         }
         let before = waiting.bytes + waiting.stored_bytes;
         let length = entry.text.len();
         let is_full = before.saturating_add(length) > BUFFER_BYTES_MAX && before > 0;
         if is_full || waiting.entries.len() >= self.events_max {
-            return Err((entry, "audit buffer queue blocked"));
+            return Err("audit buffer queue blocked");
         }
         waiting.bytes += length;
         waiting.entries.push_back(entry);
@@ -113,11 +118,11 @@ impl Buffer {
         waiting.entries.len() >= self.batch_events || waiting.bytes >= self.batch_bytes_max
     }
 
-    /// Takes the first events, at most `events_max`.
-    fn take(&self, waiting: &mut Waiting, events_max: usize) -> Vec<Entry> {
+    /// Takes the first events, at most a batch.
+    fn take(&self, waiting: &mut Waiting) -> Vec<Entry> {
         let mut bytes = 0;
         let mut batch = vec![];
-        while batch.len() < events_max
+        while batch.len() < self.batch_events
             && let Some(next) = waiting.entries.front()
             && (batch.is_empty() || bytes + next.text.len() <= self.batch_bytes_max)
             && let Some(entry) = waiting.entries.pop_front()
@@ -140,38 +145,31 @@ impl Buffer {
 }
 
 /// Stores batch after batch until the buffer is closed and empty.
-async fn run(batcher: Batcher, target: Arc<Target>) {
+async fn run(batcher: Batcher, webhook: Webhook, losses: Arc<Losses>) {
+    let webhook = Arc::new(webhook);
     let mut throttle =
         batcher.batching.throttle.map(|(per_second, burst)| Throttle::new(per_second, burst));
     let started = Instant::now();
-    let pace = target.sink.pace().filter(|_| throttle.is_none());
-    let events_max = pace.map_or(0, |pace| pace.events_max).max(batcher.batching.batch_events_max);
-    let at_once_max = target.sink.batches_at_once();
     let mut running = JoinSet::new();
-    while let Some(batch) = batcher.next(events_max).await {
+    while let Some(batch) = batcher.next().await {
         if let Some(throttle) = &mut throttle {
             let wait = throttle.take(started.elapsed());
             batcher.unless_stopped(sleep(wait)).await;
         }
-        while running.len() >= at_once_max {
+        while running.len() >= BATCHES_AT_ONCE_MAX {
             running.join_next().await;
         }
-        let target = target.clone();
+        let webhook = webhook.clone();
+        let losses = losses.clone();
         let buffer = batcher.buffer.clone();
-        let store = async move {
-            let events = batch.len();
-            let bytes = batch.iter().map(|entry| entry.text.len()).sum();
-            target.write(batch).await;
-            buffer.end(events, bytes);
-        };
-        // A task of its own is only for those that are stored at once: it is copied four times.
-        match at_once_max {
-            1 => store.await,
-            _ => drop(running.spawn(store)),
-        }
-        if let Some(pace) = pace {
-            batcher.unless_stopped(sleep(pace.pause)).await;
-        }
+        running.spawn(async move {
+            let named = batch.iter().map(|entry| entry.lost).sum();
+            let texts: Vec<Bytes> = batch.into_iter().map(|entry| entry.text).collect();
+            if let Err(why) = webhook.send(&texts).await {
+                losses.lose(Plugin::Webhook, named, texts.len() as u64, &why);
+            }
+            buffer.end(texts.len(), texts.iter().map(Bytes::len).sum());
+        });
     }
     while running.join_next().await.is_some() {}
 }
@@ -184,9 +182,9 @@ struct Batcher {
 }
 
 impl Batcher {
-    /// Returns the next batch, of at most `events_max` events: a full one, or what came in time. At
-    /// the stop the buffer is closed, and what it has is taken. `None` at the end.
-    async fn next(&self, events_max: usize) -> Option<Vec<Entry>> {
+    /// Returns the next batch: a full one, or what came in time. At the stop the buffer is closed,
+    /// and what it has is taken. `None` at the end.
+    async fn next(&self) -> Option<Vec<Entry>> {
         let mut until = None;
         loop {
             let is_stopped = *self.stopped.borrow();
@@ -199,7 +197,7 @@ impl Batcher {
                 }
                 let is_late = until.is_some_and(|until| Instant::now() >= until);
                 if !is_empty && (is_stopped || is_late || self.buffer.is_batch(&waiting)) {
-                    return Some(self.buffer.take(&mut waiting, events_max));
+                    return Some(self.buffer.take(&mut waiting));
                 }
                 if !is_empty && until.is_none() {
                     until = Some(Instant::now() + self.batching.wait);

@@ -1,8 +1,7 @@
-//! [`LogFile`]: the file or stream that events are written to, by a thread of its own, in the order
-//! in which they come.
+//! [`LogFile`]: the file or stream that events are written to. [`LogWriter`]: writes those that
+//! requests wait for, in the order in which they come.
 
-use super::Pace;
-use super::rotation::{RotatedFile, Rotation};
+use super::rotation::{RotatedFile, Rotation, check_length};
 use crate::encoded::Format;
 use bytes::Bytes;
 use keelson_meta::Timestamp;
@@ -10,13 +9,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum writes that wait for the thread; their senders wait, too.
 const WRITES_MAX: usize = 1024;
-/// Nobody waits for events in batches: for so long their lines are gathered.
-pub(super) const PACE: Pace = Pace { pause: Duration::from_millis(5), events_max: WRITES_MAX };
+/// Room for lines that is kept.
+pub(super) const TEXT_BYTES_MAX: usize = 1 << 20;
 /// The path of standard output.
 const STDOUT: &str = "-";
 
@@ -40,84 +39,47 @@ pub struct LogFileOptions {
 /// The file or stream that events are written to.
 pub struct LogFile {
     format: Format,
-    /// `None` when it is dropped.
-    writes: Option<mpsc::Sender<LogWrite>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    output: Output,
 }
 
 /// Where the lines go.
-enum Output {
-    /// Standard output, and the lines that are not written yet.
-    Stdout(Vec<u8>),
+pub(super) enum Output {
+    Stdout,
     File(RotatedFile),
 }
 
 impl Output {
-    /// Adds a line. It is written at the latest by [`Output::flush`].
-    fn add(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Writes lines of these lengths. After an error the last one may be cut off.
+    pub fn write(
+        &mut self,
+        text: &[u8],
+        lengths: impl IntoIterator<Item = usize>,
+    ) -> io::Result<()> {
         match self {
-            Output::Stdout(lines) => {
-                lines.extend_from_slice(line);
-                Ok(())
-            }
-            Output::File(file) => file.add(line),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Output::Stdout(lines) => {
+            Output::Stdout => {
                 let mut out = io::stdout().lock();
-                let written = out.write_all(lines).and_then(|()| out.flush());
-                lines.clear();
-                written
+                out.write_all(text)?;
+                out.flush()
             }
-            Output::File(file) => file.flush(),
+            Output::File(file) => file.write(text, lengths),
         }
     }
 
-    /// Returns why a line is never written.
-    fn refuses(&self, line: &[u8]) -> Option<String> {
+    /// Maximum length of a line. A longer one is never written.
+    fn line_bytes_max(&self) -> u64 {
         match self {
-            Output::Stdout(_) => None,
-            Output::File(file) => file.refuses(line),
+            Output::Stdout => u64::MAX,
+            Output::File(file) => file.line_bytes_max(),
         }
     }
-
-    /// Writes what waits together. Each hears whether its own lines are written; an error of the
-    /// file may have cut any of them.
-    fn write(&mut self, writes: &mut Vec<LogWrite>) {
-        let mut failure = None;
-        let mut refused = vec![];
-        for write in writes.iter() {
-            let why = write.texts.iter().find_map(|text| self.refuses(text));
-            if why.is_none() {
-                let added = write.texts.iter().try_for_each(|text| self.add(text));
-                failure = failure.or(added.err());
-            }
-            refused.push(why);
-        }
-        let failure = failure.or(self.flush().err()).map(|error| error.to_string());
-        for (write, why) in writes.drain(..).zip(refused) {
-            let why = why.or_else(|| failure.clone());
-            // Whoever does not wait any more does not need to know.
-            let _ = write.done.send(why.map_or(Ok(()), Err));
-        }
-    }
-}
-
-/// Lines to write.
-struct LogWrite {
-    texts: Vec<Bytes>,
-    done: oneshot::Sender<Result<(), String>>,
 }
 
 impl LogFile {
-    /// Opens the file and starts the thread.
+    /// Opens the file.
     pub fn open(options: LogFileOptions) -> io::Result<LogFile> {
         let format = options.format;
-        let mut output = if options.path.as_os_str() == STDOUT {
-            Output::Stdout(vec![])
+        let output = if options.path.as_os_str() == STDOUT {
+            Output::Stdout
         } else {
             let rotation = Rotation {
                 bytes: options.rotate_bytes,
@@ -127,15 +89,7 @@ impl LogFile {
             };
             Output::File(RotatedFile::open(options.path, rotation, now)?)
         };
-        let (writes, mut receiver) = mpsc::channel::<LogWrite>(WRITES_MAX);
-        let run = move || {
-            let mut waiting = vec![];
-            while receiver.blocking_recv_many(&mut waiting, WRITES_MAX) > 0 {
-                output.write(&mut waiting);
-            }
-        };
-        let thread = thread::Builder::new().name("audit-log".to_owned()).spawn(run)?;
-        Ok(LogFile { format, writes: Some(writes), thread: Mutex::new(Some(thread)) })
+        Ok(LogFile { format, output })
     }
 
     /// Returns the form of the lines.
@@ -143,17 +97,70 @@ impl LogFile {
         self.format
     }
 
-    /// Writes lines. Returns when they are written, not when they are on the disk.
-    pub(super) async fn write(&self, texts: Vec<Bytes>) -> Result<(), String> {
+    /// Returns the maximum length of a line. A longer one is never written.
+    pub(super) fn line_bytes_max(&self) -> u64 {
+        self.output.line_bytes_max()
+    }
+
+    /// Returns what writes.
+    pub(super) fn into_output(self) -> Output {
+        self.output
+    }
+}
+
+/// The thread that writes the events that requests wait for. Those that wait at the same time are
+/// written together.
+pub(super) struct LogWriter {
+    line_bytes_max: u64,
+    /// `None` when it is dropped.
+    writes: Option<mpsc::Sender<LogWrite>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A line to write.
+struct LogWrite {
+    line: Bytes,
+    done: oneshot::Sender<Result<(), String>>,
+}
+
+impl LogWriter {
+    /// Starts the thread.
+    pub fn start(log: LogFile) -> io::Result<LogWriter> {
+        let line_bytes_max = log.line_bytes_max();
+        let mut output = log.into_output();
+        let (writes, mut receiver) = mpsc::channel::<LogWrite>(WRITES_MAX);
+        let run = move || {
+            let mut waiting = vec![];
+            let mut text = vec![];
+            while receiver.blocking_recv_many(&mut waiting, WRITES_MAX) > 0 {
+                text.clear();
+                waiting.iter().for_each(|write| text.extend_from_slice(&write.line));
+                let written = output.write(&text, waiting.iter().map(|write| write.line.len()));
+                text.shrink_to(TEXT_BYTES_MAX);
+                let result = written.map_err(|error| error.to_string());
+                for write in waiting.drain(..) {
+                    // Whoever does not wait any more does not need to know.
+                    let _ = write.done.send(result.clone());
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("audit-log".to_owned()).spawn(run)?;
+        Ok(LogWriter { line_bytes_max, writes: Some(writes), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Writes a line. Returns when it is written, not when it is on the disk. An error of the file
+    /// may have cut any of those that are written together, so all of them have it.
+    pub async fn write(&self, line: Bytes) -> Result<(), String> {
         const GONE: &str = "the thread of the audit log has ended";
+        check_length(line.len(), self.line_bytes_max)?;
         let writes = self.writes.as_ref().ok_or(GONE)?;
         let (done, written) = oneshot::channel();
-        writes.send(LogWrite { texts, done }).await.map_err(|_| GONE)?;
+        writes.send(LogWrite { line, done }).await.map_err(|_| GONE)?;
         written.await.map_err(|_| GONE)?
     }
 }
 
-impl Drop for LogFile {
+impl Drop for LogWriter {
     /// Writes what waits.
     fn drop(&mut self) {
         drop(self.writes.take());

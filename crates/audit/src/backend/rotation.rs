@@ -8,7 +8,6 @@ use keelson_meta::Timestamp;
 use keelson_meta::time::GoDuration;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::mem;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
@@ -18,8 +17,6 @@ const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const COMPRESSED: &str = ".gz";
 const DAY_NANOS: i64 = 86_400_000_000_000;
-/// Length of lines that is written at once.
-const LINES_BYTES: usize = 64 << 10;
 /// Maximum files of one moment.
 const SAME_NAMES_MAX: u32 = 1000;
 
@@ -43,8 +40,6 @@ pub(super) struct RotatedFile {
     now: fn() -> Timestamp,
     file: File,
     size: u64,
-    /// Lines that are not written yet.
-    lines: Vec<u8>,
     /// Whether the last line may be cut off, because a write failed.
     is_torn: bool,
     cleaning: Option<JoinHandle<()>>,
@@ -63,49 +58,52 @@ impl RotatedFile {
         let file = open(&path)?;
         let size = file.metadata()?.len();
         let is_torn = size > 0 && !ends_with_newline(&path)?;
-        let mut opened =
-            RotatedFile { path, rotation, now, file, size, lines: vec![], is_torn, cleaning: None };
+        let mut opened = RotatedFile { path, rotation, now, file, size, is_torn, cleaning: None };
         opened.clean_up();
         Ok(opened)
     }
 
-    /// Returns why a line is never written.
-    pub fn refuses(&self, line: &[u8]) -> Option<String> {
-        let length = line.len() as u64;
-        let bytes_max = self.rotation.bytes;
-        (bytes_max > 0 && length > bytes_max)
-            .then(|| format!("write length {length} exceeds maximum file size {bytes_max}"))
+    /// Maximum length of a line: no file has room for more.
+    pub fn line_bytes_max(&self) -> u64 {
+        if self.rotation.bytes == 0 { u64::MAX } else { self.rotation.bytes }
     }
 
-    /// Adds a line, into a new file if it has no room in this one. It is written at the latest by
-    /// [`RotatedFile::flush`].
-    pub fn add(&mut self, line: &[u8]) -> io::Result<()> {
-        let bytes_max = self.rotation.bytes;
-        let before = self.size + self.lines.len() as u64;
-        if bytes_max > 0 && before > 0 && before + line.len() as u64 > bytes_max {
-            self.flush()?;
-            self.rotate()?;
+    /// Writes lines of these lengths, into a new file when one has no room in the present one.
+    /// After an error the last one that was written may be cut off.
+    pub fn write(
+        &mut self,
+        text: &[u8],
+        lengths: impl IntoIterator<Item = usize>,
+    ) -> io::Result<()> {
+        let bytes_max = self.line_bytes_max();
+        let mut begin = 0;
+        if self.size + text.len() as u64 > bytes_max {
+            let mut end = 0;
+            for length in lengths {
+                let size = self.size + (end - begin) as u64;
+                if size > 0 && size + length as u64 > bytes_max {
+                    self.append(&text[begin..end])?;
+                    self.rotate()?;
+                    begin = end;
+                }
+                end += length;
+            }
         }
-        self.lines.extend_from_slice(line);
-        if self.lines.len() >= LINES_BYTES { self.flush() } else { Ok(()) }
+        self.append(&text[begin..])
     }
 
-    /// Writes the lines that were added. After an error they are gone, and the last one may be cut.
-    pub fn flush(&mut self) -> io::Result<()> {
-        if self.lines.is_empty() {
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if lines.is_empty() {
             return Ok(());
         }
-        let lines = mem::take(&mut self.lines);
         if self.is_torn {
             self.file.write_all(b"\n")?;
             self.size += 1;
         }
         self.is_torn = true;
-        self.file.write_all(&lines)?;
+        self.file.write_all(lines)?;
         self.is_torn = false;
         self.size += lines.len() as u64;
-        self.lines = lines;
-        self.lines.clear();
         Ok(())
     }
 
@@ -159,6 +157,14 @@ impl Drop for RotatedFile {
         if let Some(cleaning) = self.cleaning.take() {
             let _ = cleaning.join();
         }
+    }
+}
+
+/// Checks that a line of this length can be written.
+pub(super) fn check_length(length: usize, bytes_max: u64) -> Result<(), String> {
+    match length as u64 > bytes_max {
+        true => Err(format!("write length {length} exceeds maximum file size {bytes_max}")),
+        false => Ok(()),
     }
 }
 

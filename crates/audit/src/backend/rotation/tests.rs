@@ -33,9 +33,7 @@ fn texts(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn write_line(file: &mut RotatedFile, line: &str) {
-    assert_eq!(file.refuses(line.as_bytes()), None);
-    file.add(line.as_bytes()).expect("a line");
-    file.flush().expect("a write");
+    file.write(line.as_bytes(), [line.len()]).expect("a write");
 }
 
 fn write(rotation: Rotation, lines: &[&str], folder: &Path) {
@@ -102,8 +100,9 @@ fn a_line_longer_than_a_file_is_refused_and_a_torn_line_ended() {
     let path = folder.path().join("deep/er/audit");
     let rotation = Rotation { bytes: 20, ..Rotation::default() };
     let mut file = RotatedFile::open(path.clone(), rotation, noon).expect("a log");
-    let refused = file.refuses(&[b'x'; 21]);
-    assert_eq!(refused.as_deref(), Some("write length 21 exceeds maximum file size 20"));
+    let refused = check_length(21, file.line_bytes_max());
+    assert_eq!(refused, Err("write length 21 exceeds maximum file size 20".to_owned()));
+    assert_eq!(check_length(20, file.line_bytes_max()), Ok(()));
     write_line(&mut file, "half");
     drop(file);
     let mut file = RotatedFile::open(path.clone(), rotation, noon).expect("a log");
@@ -120,7 +119,6 @@ fn lines_written_together_are_those_of_single_writes() {
     write(rotation, &lines, single.path());
     let mut file =
         RotatedFile::open(together.path().join("audit.log"), rotation, noon).expect("a log");
-    lines.iter().for_each(|line| file.add(line.as_bytes()).expect("a line"));
-    file.flush().expect("a write");
+    file.write(lines.concat().as_bytes(), lines.map(str::len)).expect("a write");
     assert_eq!(files(together.path()), files(single.path()));
 }
