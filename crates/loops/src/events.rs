@@ -9,6 +9,8 @@ use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value, value};
 use keelson_registry::options::PatchForm;
 use keelson_registry::{Subresource, Target};
 use std::collections::HashMap;
+use std::sync::OnceLock;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -26,11 +28,20 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// Records events of one source.
 pub struct Recorder {
+    client: Client,
+    component: &'static str,
+    runtime: Handle,
+    /// Begins with the first event: most sources have none.
+    writer: OnceLock<Writer>,
+}
+
+/// The task that stores events.
+struct Writer {
     events: mpsc::Sender<Event>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Recorder {
+impl Drop for Writer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -50,15 +61,21 @@ struct Event {
 impl Recorder {
     /// Returns a recorder that writes as `client`. It must be called within a runtime.
     pub fn new(client: &Client, component: &'static str) -> Recorder {
-        let (sender, mut receiver) = mpsc::channel(WAITING_EVENTS_MAX);
         let client = client.clone();
-        let task = tokio::spawn(async move {
+        Recorder { client, component, runtime: Handle::current(), writer: OnceLock::new() }
+    }
+
+    fn start_writer(&self) -> Writer {
+        let (events, mut receiver) = mpsc::channel(WAITING_EVENTS_MAX);
+        let client = self.client.clone();
+        let component = self.component;
+        let task = self.runtime.spawn(async move {
             let mut correlator = Correlator::default();
             while let Some(event) = receiver.recv().await {
                 store(&client, component, &mut correlator, event).await;
             }
         });
-        Recorder { events: sender, task }
+        Writer { events, task }
     }
 
     /// Records an event about a stored object.
@@ -78,7 +95,8 @@ impl Recorder {
         let involved = involved.facts();
         let reason = reason.into();
         let message = message.into();
-        if self.events.try_send(Event { involved, kind, reason, message, at }).is_err() {
+        let writer = self.writer.get_or_init(|| self.start_writer());
+        if writer.events.try_send(Event { involved, kind, reason, message, at }).is_err() {
             tracing::debug!("too many events wait to be stored; one is dropped");
         }
     }
