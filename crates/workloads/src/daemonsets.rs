@@ -47,8 +47,8 @@ struct DaemonSets {
     control: PodControl,
     pods: Dependents,
     revisions: Dependents,
-    /// What placement asks of nodes, by name.
-    nodes: Mutex<BTreeMap<Str, Arc<Node>>>,
+    /// What placement asks of nodes, by name; `None` until a set is looked at.
+    nodes: Mutex<Option<BTreeMap<Str, Arc<Node>>>>,
     /// When failed pods may be replaced.
     failed: Mutex<Backoff>,
 }
@@ -75,12 +75,7 @@ impl ControlLoop for DaemonSets {
                         self.queue_all(queue);
                     }
                     "nodes" => {
-                        let nodes = all
-                            .range("", "")
-                            .filter_map(|one| Node::read(kind, one))
-                            .map(|node| (node.name.clone(), Arc::new(node)));
-                        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) =
-                            nodes.collect();
+                        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = None;
                         self.queue_all(queue);
                     }
                     "controllerrevisions" => self.revisions.list(all.range("", "")),
@@ -152,8 +147,16 @@ impl DaemonSets {
     }
 
     fn nodes(&self) -> Vec<Arc<Node>> {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.values().cloned().collect()
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.get_or_insert_with(|| self.read_nodes()).values().cloned().collect()
+    }
+
+    fn read_nodes(&self) -> BTreeMap<Str, Arc<Node>> {
+        let client = &self.control.client;
+        let Some(kind) = client.kind("", "nodes") else { return BTreeMap::new() };
+        let all = client.registry.cached_all(&kind);
+        let nodes = all.range("", "").filter_map(|entry| Node::read(&kind, entry));
+        nodes.map(|node| (node.name.clone(), Arc::new(node))).collect()
     }
 
     /// Queues the sets that run on changed nodes, and those whose pods must leave them. Where pods
@@ -183,9 +186,10 @@ impl DaemonSets {
     }
 
     /// Observes a node and returns it if pods may be placed otherwise now. The pods of a deleted
-    /// node are deleted by others.
+    /// node are deleted by others. Before a set is looked at, nothing is placed.
     fn observe_node(&self, kind: &Kind, entry: &Entry, is_deleted: bool) -> Option<Arc<Node>> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = nodes.as_mut()?;
         if is_deleted {
             nodes.remove(entry.name());
             return None;

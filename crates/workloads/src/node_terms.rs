@@ -97,6 +97,11 @@ impl NodeAffinity {
         pod.get("spec").map(NodeAffinity::of_spec).unwrap_or_default()
     }
 
+    /// Whether there is a node that does not match.
+    pub fn is_required(&self) -> bool {
+        !self.selector.is_empty() || self.required.is_some()
+    }
+
     /// Reads what pods with a spec ask.
     pub fn of_spec(spec: &Value) -> NodeAffinity {
         let affinity = |field: &str| spec.at(&["affinity", "nodeAffinity", field]);

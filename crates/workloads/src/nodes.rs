@@ -25,6 +25,7 @@ pub(crate) use reports::Reports;
 use crate::Simulation;
 use crate::node_terms::NodeAffinity;
 use crate::scheduler::resources::requests;
+use crate::sorted_pairs::labels_of;
 use crate::stored::name_of;
 use events::PodEvents;
 use keelson_loops::client::Client;
@@ -365,6 +366,17 @@ impl Nodes {
         pod::step(object, &surroundings)
     }
 
+    /// Whether a pod asks for another node. Few ask for any, so that labels are not kept.
+    fn is_elsewhere(&self, node: &str, pod: &Object) -> bool {
+        let affinity = NodeAffinity::of(pod);
+        let read = || {
+            let kind = self.registry.kind("", "nodes")?;
+            kind.decode(&self.registry.cached(&kind, "", node)?).ok()
+        };
+        affinity.is_required()
+            && read().is_some_and(|object| !affinity.matches(node, &labels_of(&object)))
+    }
+
     /// Returns why a node does not accept a pod that it has not accepted before.
     fn rejection(&self, facts: &NodeFacts, key: &PodKey, pod: &Object) -> Option<Rejection> {
         if matches!(pod.str_at(&["status", "phase"]), "Succeeded" | "Failed") {
@@ -372,7 +384,7 @@ impl Nodes {
             return None;
         }
         let was_accepted = !pod.str_at(&["status", "startTime"]).is_empty();
-        if !was_accepted && !NodeAffinity::of(pod).matches(&facts.name, &facts.labels) {
+        if !was_accepted && self.is_elsewhere(&facts.name, pod) {
             return Some(Rejection {
                 reason: "NodeAffinity".to_owned(),
                 message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node \

@@ -5,7 +5,6 @@ use super::pod_facts::{Needed, Rejection, Started};
 use super::{PodKey, node};
 use crate::scheduler::node::pods_max;
 use crate::scheduler::resources::Resources;
-use crate::sorted_pairs::labels_of;
 use keelson_meta::{Object, Str};
 use keelson_records::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,8 +19,6 @@ pub struct NodeFacts {
     /// The first 24 bits of the addresses of its pods, with the dot that follows.
     pub pod_prefix: Str,
     pub is_failed: bool,
-    /// Sorted by key.
-    pub labels: Vec<(Str, Str)>,
     pub allocatable: Resources,
     pub pods_max: i64,
 }
@@ -40,7 +37,6 @@ impl NodeFacts {
             addresses: internal.filter_map(|one| one.str_at(&["address"])).map(Str::new).collect(),
             pod_prefix: Str::new(format!("{prefix}.")),
             is_failed: node::is_failed(node),
-            labels: labels_of(node),
             allocatable: Resources::of(node.at(&["status", "allocatable"])),
             pods_max: pods_max(node),
         }
