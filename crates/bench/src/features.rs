@@ -33,8 +33,8 @@ const PACE: Duration = Duration::from_millis(10);
 
 /// Encrypted objects of a start.
 const ENCRYPTED: usize = 100_000;
-/// Starts without and with encryption.
-const STARTS: usize = 5;
+/// Pairs of starts without and with encryption.
+const STARTS: usize = 12;
 
 /// What is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,13 +275,14 @@ async fn creates(bench: &Bench, round: u32, all: &mut Load) -> Result<Took> {
 }
 
 /// Returns the time of a start with 100,000 Pods that are encrypted over that with as many in
-/// clear, as the median of pairs. `None` without a program to start.
+/// clear, as the median of pairs, in turns. While one server starts, the other one does not run: it
+/// would still be folding what it loaded. `None` without a program to start.
 pub async fn encrypted_start(run: &Arc<Run>) -> Result<Option<f64>> {
     if run.program().is_none() {
         return Ok(None);
     }
     let dir = TempDir::new()?;
-    let mut servers = vec![];
+    let mut stopped = vec![];
     for more in Feature::Encryption(Provider::AesGcm).arguments(dir.path())? {
         let mut bench = open_with(run, &more).await?;
         let path = bench.pods();
@@ -289,20 +290,28 @@ pub async fn encrypted_start(run: &Arc<Run>) -> Result<Option<f64>> {
         let make = move |number| ApiRequest::post(&path, body.fill(&format!("kept-{number}"), 0));
         let is_full = fill(&bench, run.scaled(ENCRYPTED), FLOODERS, FILL_TIME_MAX, make).await?;
         ensure!(is_full, "the pods were not there after {FILL_TIME_MAX:?}");
-        servers.extend(bench.server.take());
+        if let Some(server) = bench.server.take() {
+            stopped.push(server.stop().await?);
+        }
     }
     let mut ratios = vec![];
-    for _ in 0..STARTS {
+    for round in 0..STARTS {
+        let mut ready = [0.0; 2];
         let mut again = vec![];
-        for server in servers {
-            again.push(server.restart().await?);
+        for (server, ready) in stopped.into_iter().zip(&mut ready) {
+            let server = server.start().await?;
+            *ready = server.ready.as_secs_f64();
+            again.push(server.stop().await?);
         }
-        servers = again;
-        if let [clear, encrypted] = &servers[..] {
-            ratios.push(encrypted.ready.as_secs_f64() / clear.ready.as_secs_f64());
+        // The other one is the first of the next pair.
+        again.reverse();
+        stopped = again;
+        if round % 2 == 1 {
+            ready.reverse();
         }
+        ratios.push(ready[1] / ready[0]);
     }
-    Ok((!ratios.is_empty()).then(|| quantile(&ratios, 0.5)))
+    Ok(Some(quantile(&ratios, 0.5)))
 }
 
 /// What a tenant notices.

@@ -48,7 +48,12 @@ impl SpawnedServer {
     }
 
     /// Stops the server with SIGTERM, and starts it again on the same folder.
-    pub async fn restart(mut self) -> Result<SpawnedServer> {
+    pub async fn restart(self) -> Result<SpawnedServer> {
+        self.stop().await?.start().await
+    }
+
+    /// Stops the server with SIGTERM.
+    pub async fn stop(mut self) -> Result<StoppedServer> {
         let status = Command::new("kill").arg(self.child.0.id().to_string()).status()?;
         anyhow::ensure!(status.success(), "kill: {status}");
         let began = Instant::now();
@@ -60,7 +65,7 @@ impl SpawnedServer {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         let SpawnedServer { program, dir, .. } = self;
-        SpawnedServer::start_in(&program, dir).await
+        Ok(StoppedServer { program, dir })
     }
 
     async fn start_in(program: &Program, dir: TempDir) -> Result<SpawnedServer> {
@@ -124,6 +129,19 @@ pub fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
 
 /// A process that is killed on drop.
 pub struct KillOnDrop(pub Child);
+
+/// A server that was stopped, with its folder.
+pub struct StoppedServer {
+    program: Program,
+    dir: TempDir,
+}
+
+impl StoppedServer {
+    /// Starts the server again.
+    pub async fn start(self) -> Result<SpawnedServer> {
+        SpawnedServer::start_in(&self.program, self.dir).await
+    }
+}
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
