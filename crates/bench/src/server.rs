@@ -14,8 +14,11 @@ use tempfile::TempDir;
 
 /// Timeout of the start and the end of a server.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
-/// Interval of the readiness checks.
+/// Interval of the readiness checks, and of those of the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The interval of readiness checks is a start's time until then over this, if that is more: each
+/// is a handshake, and many of them would slow down the start that they measure.
+const POLLS_EACH: u32 = 64;
 const TOKEN: &str = "bench";
 
 /// A server program.
@@ -103,7 +106,7 @@ impl SpawnedServer {
             if began.elapsed() > READY_TIME_MAX {
                 bail!("--spawn: the server was not ready after {READY_TIME_MAX:?}");
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            tokio::time::sleep(POLL_INTERVAL.max(began.elapsed() / POLLS_EACH)).await;
         }
         let ready = began.elapsed();
         Ok(SpawnedServer { child, program: program.clone(), dir, target, ready })
