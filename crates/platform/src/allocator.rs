@@ -4,7 +4,7 @@
 //! megabytes at once (responses of webhooks, large objects) thus took three times the memory in
 //! use.
 
-use libmimalloc_sys::{mi_option_set_default, mi_option_t};
+use libmimalloc_sys::{mi_collect, mi_option_set_default, mi_option_t};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -26,6 +26,15 @@ pub fn give_back_soon() {
     #[allow(unsafe_code)]
     unsafe {
         mi_option_set_default(PURGE_DELAY, KEPT_MS);
+    }
+}
+
+/// Gives back what the thread that calls it has freed, and what others freed of it.
+pub fn give_back_now() {
+    // SAFETY: any thread may call it at any time.
+    #[allow(unsafe_code)]
+    unsafe {
+        mi_collect(true);
     }
 }
 

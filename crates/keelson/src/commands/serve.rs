@@ -2,6 +2,7 @@
 //! it.
 
 mod ephemeral;
+mod idle_memory;
 mod json_log;
 
 use crate::flags::configure::{self, Configured};
@@ -141,6 +142,7 @@ fn serve(face: Face, values: &Values, began: Instant) -> Result<()> {
         .enable_all()
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(16)))
         .event_interval(EVENT_INTERVAL)
+        .on_thread_park(idle_memory::before_waiting)
         .build()
         .context("start the runtime")?;
     // Registered before the start, so that no signal is missed.
@@ -250,6 +252,7 @@ async fn until_stopped(
         () = stop.received() => None,
         error = keelson.fatal_error() => Some(error),
         () = renewing => None,
+        () = idle_memory::run() => None,
     };
     tracing::info!("stopping: refusing new requests, waiting for those in flight");
     let Some(error) = fatal_error else {
