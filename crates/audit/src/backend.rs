@@ -56,6 +56,19 @@ pub struct Batching {
     pub throttle: Option<(f32, usize)>,
 }
 
+impl Batching {
+    /// Returns why an event of this length is lost, when so many wait and they and those that are
+    /// being stored have so many bytes.
+    fn refusal(&self, length: usize, waiting: usize, bytes: usize) -> Option<&'static str> {
+        let is_full = bytes.saturating_add(length) > BUFFER_BYTES_MAX && bytes > 0;
+        (is_full || waiting >= self.buffer_events_max.max(1))
+            .then_some("audit buffer queue blocked")
+    }
+}
+
+/// Why an event is lost that comes after the end of a backend.
+const SHUT_DOWN: &str = "audit backend shut down";
+
 /// The limits of `--audit-*-truncate-enabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
@@ -176,7 +189,7 @@ impl Backend {
         let added = match &self.delivery {
             Delivery::Lines(lines) => lines.add(&entry),
             Delivery::Batches(batches) => {
-                batches.add(entry).map_err(|why| (Plugin::Buffered, why.to_owned()))
+                batches.add(entry).map_err(|why| (Plugin::Buffered, why.into()))
             }
             Delivery::Blocking { .. } => Ok(()),
         };

@@ -2,7 +2,7 @@
 
 use super::throttle::Throttle;
 use super::webhook::{BATCHES_AT_ONCE_MAX, Webhook};
-use super::{BUFFER_BYTES_MAX, Batching, Entry, Losses};
+use super::{Batching, Entry, Losses, SHUT_DOWN};
 use crate::metrics::Plugin;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -26,10 +26,7 @@ struct Buffer {
     waiting: Mutex<Waiting>,
     /// Wakes the loop.
     changed: Notify,
-    /// Maximum events that wait.
-    events_max: usize,
-    /// Events that are a full batch.
-    batch_events: usize,
+    batching: Batching,
     /// Maximum length of a batch.
     batch_bytes_max: usize,
 }
@@ -56,12 +53,11 @@ impl Batches {
         let buffer = Arc::new(Buffer {
             waiting: Mutex::default(),
             changed: Notify::new(),
-            events_max: batching.buffer_events_max.max(1),
-            batch_events: batching.batch_events_max,
+            batching,
             batch_bytes_max: bytes_max,
         });
         let (stop, stopped) = watch::channel(false);
-        let batcher = Batcher { buffer: buffer.clone(), stopped, batching };
+        let batcher = Batcher { buffer: buffer.clone(), stopped };
         let task = tokio::spawn(run(batcher, webhook, losses));
         Batches { buffer, stop, task: Mutex::new(Some(task)) }
     }
@@ -95,13 +91,12 @@ impl Buffer {
     fn add(&self, entry: Entry) -> Result<(), &'static str> {
         let mut waiting = self.waiting();
         if waiting.is_closed {
-            return Err("audit backend shut down");
+            return Err(SHUT_DOWN);
         }
-        let before = waiting.bytes + waiting.stored_bytes;
+        let bytes = waiting.bytes + waiting.stored_bytes;
         let length = entry.text.len();
-        let is_full = before.saturating_add(length) > BUFFER_BYTES_MAX && before > 0;
-        if is_full || waiting.entries.len() >= self.events_max {
-            return Err("audit buffer queue blocked");
+        if let Some(why) = self.batching.refusal(length, waiting.entries.len(), bytes) {
+            return Err(why);
         }
         waiting.bytes += length;
         waiting.entries.push_back(entry);
@@ -115,14 +110,15 @@ impl Buffer {
 
     /// Returns whether what waits is a full batch.
     fn is_batch(&self, waiting: &Waiting) -> bool {
-        waiting.entries.len() >= self.batch_events || waiting.bytes >= self.batch_bytes_max
+        waiting.entries.len() >= self.batching.batch_events_max
+            || waiting.bytes >= self.batch_bytes_max
     }
 
     /// Takes the first events, at most a batch.
     fn take(&self, waiting: &mut Waiting) -> Vec<Entry> {
         let mut bytes = 0;
         let mut batch = vec![];
-        while batch.len() < self.batch_events
+        while batch.len() < self.batching.batch_events_max
             && let Some(next) = waiting.entries.front()
             && (batch.is_empty() || bytes + next.text.len() <= self.batch_bytes_max)
             && let Some(entry) = waiting.entries.pop_front()
@@ -147,8 +143,11 @@ impl Buffer {
 /// Stores batch after batch until the buffer is closed and empty.
 async fn run(batcher: Batcher, webhook: Webhook, losses: Arc<Losses>) {
     let webhook = Arc::new(webhook);
-    let mut throttle =
-        batcher.batching.throttle.map(|(per_second, burst)| Throttle::new(per_second, burst));
+    let mut throttle = batcher
+        .buffer
+        .batching
+        .throttle
+        .map(|(per_second, burst)| Throttle::new(per_second, burst));
     let started = Instant::now();
     let mut running = JoinSet::new();
     while let Some(batch) = batcher.next().await {
@@ -178,7 +177,6 @@ async fn run(batcher: Batcher, webhook: Webhook, losses: Arc<Losses>) {
 struct Batcher {
     buffer: Arc<Buffer>,
     stopped: watch::Receiver<bool>,
-    batching: Batching,
 }
 
 impl Batcher {
@@ -200,7 +198,7 @@ impl Batcher {
                     return Some(self.buffer.take(&mut waiting));
                 }
                 if !is_empty && until.is_none() {
-                    until = Some(Instant::now() + self.batching.wait);
+                    until = Some(Instant::now() + self.buffer.batching.wait);
                 }
             }
             let changed = self.buffer.changed.notified();

@@ -4,8 +4,9 @@
 use super::log_file::{LogFile, Output, TEXT_BYTES_MAX};
 use super::rotation::check_length;
 use super::throttle::Throttle;
-use super::{BUFFER_BYTES_MAX, Batching, Entry, Losses};
+use super::{Batching, Entry, Losses, SHUT_DOWN};
 use crate::metrics::Plugin;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -92,10 +93,10 @@ impl Lines {
     }
 
     /// Adds a line, or returns where and why it is lost.
-    pub fn add(&self, entry: &Entry) -> Result<(), (Plugin, String)> {
+    pub fn add(&self, entry: &Entry) -> Result<(), (Plugin, Cow<'static, str>)> {
         let checked = check_length(entry.text.len(), self.line_bytes_max);
-        checked.map_err(|why| (Plugin::Log, why))?;
-        self.shared.add(entry).map_err(|why| (Plugin::Buffered, why.to_owned()))
+        checked.map_err(|why| (Plugin::Log, why.into()))?;
+        self.shared.add(entry).map_err(|why| (Plugin::Buffered, why.into()))
     }
 
     /// Writes what waits, for at most `time_max`. Returns the number of lines that are left.
@@ -137,12 +138,12 @@ impl Shared {
     fn add(&self, entry: &Entry) -> Result<(), &'static str> {
         let mut waiting = self.waiting();
         if waiting.is_closed {
-            return Err("audit backend shut down");
+            return Err(SHUT_DOWN);
         }
-        let before = waiting.lines.text.len() + waiting.written.1;
-        let is_full = before + entry.text.len() > BUFFER_BYTES_MAX && before > 0;
-        if is_full || waiting.lines.lengths.len() >= self.batching.buffer_events_max.max(1) {
-            return Err("audit buffer queue blocked");
+        let bytes = waiting.lines.text.len() + waiting.written.1;
+        let refusal = self.batching.refusal(entry.text.len(), waiting.lines.lengths.len(), bytes);
+        if let Some(why) = refusal {
+            return Err(why);
         }
         waiting.lines.push(entry);
         let wakes = waiting.is_awaited
