@@ -291,24 +291,22 @@ pub async fn encrypted_start(run: &Arc<Run>) -> Result<Option<f64>> {
         let is_full = fill(&bench, run.scaled(ENCRYPTED), FLOODERS, FILL_TIME_MAX, make).await?;
         ensure!(is_full, "the pods were not there after {FILL_TIME_MAX:?}");
         if let Some(server) = bench.server.take() {
-            stopped.push(server.stop().await?);
+            // Its place in a pair.
+            stopped.push((stopped.len(), server.stop().await?));
         }
     }
     let mut ratios = vec![];
-    for round in 0..STARTS {
+    for _ in 0..STARTS {
         let mut ready = [0.0; 2];
         let mut again = vec![];
-        for (server, ready) in stopped.into_iter().zip(&mut ready) {
+        for (place, server) in stopped {
             let server = server.start().await?;
-            *ready = server.ready.as_secs_f64();
-            again.push(server.stop().await?);
+            ready[place] = server.ready.as_secs_f64();
+            again.push((place, server.stop().await?));
         }
-        // The other one is the first of the next pair.
+        // The one that was last is the first of the next pair.
         again.reverse();
         stopped = again;
-        if round % 2 == 1 {
-            ready.reverse();
-        }
         ratios.push(ready[1] / ready[0]);
     }
     Ok(Some(quantile(&ratios, 0.5)))

@@ -115,8 +115,8 @@ impl Span {
     /// Returns a place for children of this span that end after it.
     #[must_use]
     pub fn anchor(&self) -> Span {
-        let State::Running(running) = &self.0 else { return self.clone() };
-        let Running { queue, context, .. } = &**running;
+        let Some(running) = self.running() else { return self.clone() };
+        let Running { queue, context, .. } = running;
         Span(State::Running(Arc::new(Running {
             queue: queue.clone(),
             context: context.clone(),
@@ -127,9 +127,9 @@ impl Span {
     /// Starts a step of this span's work.
     #[must_use]
     pub fn child(&self, name: &'static str, scope: &'static str, kind: Kind) -> Span {
-        match &self.0 {
-            State::None | State::Unrecorded(_) | State::UnrecordedBelow(_) => self.clone(),
-            State::Running(running) => {
+        match self.running() {
+            None => self.clone(),
+            Some(running) => {
                 Span::below(running.queue.clone(), &running.context, name, scope, kind)
             }
         }
@@ -155,10 +155,7 @@ impl Span {
     /// Returns the id of the span's trace if it is recorded.
     #[must_use]
     pub fn recorded_trace(&self) -> Option<TraceId> {
-        match &self.0 {
-            State::Running(running) => Some(running.context.trace_id),
-            State::None | State::Unrecorded(_) | State::UnrecordedBelow(_) => None,
-        }
+        self.running().map(|running| running.context.trace_id)
     }
 
     /// Returns whether the span is recorded: whether it is worth while to compute attributes.
@@ -217,8 +214,12 @@ impl Span {
     }
 
     fn record(&self) -> Option<&Recorded> {
+        self.running()?.recorded.as_ref()
+    }
+
+    fn running(&self) -> Option<&Running> {
         match &self.0 {
-            State::Running(running) => running.recorded.as_ref(),
+            State::Running(running) => Some(running),
             State::None | State::Unrecorded(_) | State::UnrecordedBelow(_) => None,
         }
     }

@@ -97,7 +97,7 @@ impl NodeAffinity {
         pod.get("spec").map(NodeAffinity::of_spec).unwrap_or_default()
     }
 
-    /// Whether there is a node that does not match.
+    /// Whether it asks for what a node may not have.
     pub fn is_required(&self) -> bool {
         !self.selector.is_empty() || self.required.is_some()
     }
