@@ -7,14 +7,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redb::{Database, ReadableDatabase, ReadableTableMetadata, WriteTransaction};
+use redb::{
+    Database, Key, ReadableDatabase, ReadableTableMetadata, TableDefinition, WriteTransaction,
+};
 
 use super::disk::{RecordId, damage_error};
 use super::files::{FileRole, Files};
 use super::meta_table::set_floor;
 use super::redb_panics::OpenDatabase;
 use super::redb_setup::{builder, io_error, redb_error};
-use super::rows::{HEADS, Id, PARTS, ValueReader, decode, decode_head, encode, insert_stored};
+use super::rows::{
+    Divider, HEADS, Id, PARTS, ValueReader, decode, decode_head, encode, insert_stored,
+};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
@@ -29,6 +33,9 @@ pub(super) struct FileCopy {
     /// Whether the new file has replaced the one in use.
     is_current: Arc<AtomicBool>,
     bytes: u64,
+    /// Number of parts of values in the source that were copied.
+    parts_read: u64,
+    divider: Divider,
 }
 
 impl FileCopy {
@@ -47,7 +54,8 @@ impl FileCopy {
         let database = builder().create_with_backend(file.clone()).map_err(redb_error)?;
         let files = Arc::clone(files);
         let database = Arc::new(OpenDatabase::new(database));
-        Ok(Self { files, database, file, is_current, bytes: 0 })
+        let divider = Divider::default();
+        Ok(Self { files, database, file, is_current, bytes: 0, parts_read: 0, divider })
     }
 
     /// Returns the size of the copied keys and values in bytes.
@@ -69,7 +77,7 @@ impl FileCopy {
         let end = Bound::Excluded(encode(RecordId::first(through.next())));
         let range = (Bound::Included(encode(start)), end);
         let mut from_values = ValueReader::new(&from_parts, encode(start))?;
-        self.step(|txn| {
+        let next = self.step(|txn, divider| {
             let mut step = 0;
             let mut next = None;
             let mut heads = txn.open_table(HEADS).map_err(redb_error)?;
@@ -85,22 +93,24 @@ impl FileCopy {
                 if !head.is_delete
                     && let Some(stored) = from_values.read(id.value())?
                 {
-                    insert_stored(&mut parts, id.value(), stored)?;
+                    insert_stored(&mut parts, divider, id.value(), stored)?;
                 }
                 heads.insert(id.value(), row.value()).map_err(redb_error)?;
                 step += head.bytes();
             }
             Ok((step, next))
-        })
+        })?;
+        self.parts_read += from_values.parts_read();
+        Ok(next)
     }
 
     /// Runs one transaction that adds records. `add` returns their size and where to continue.
     pub(super) fn step(
         &mut self,
-        add: impl FnOnce(&WriteTransaction) -> Result<(u64, Option<RecordId>), DiskError>,
+        add: impl FnOnce(&WriteTransaction, &mut Divider) -> Result<(u64, Option<RecordId>), DiskError>,
     ) -> Result<Option<RecordId>, DiskError> {
         let txn = self.database.begin_write().map_err(redb_error)?;
-        let (step, next) = add(&txn)?;
+        let (step, next) = add(&txn, &mut self.divider)?;
         txn.commit().map_err(redb_error)?;
         self.file.check()?;
         self.bytes += step;
@@ -116,14 +126,14 @@ impl FileCopy {
         self.file.check()
     }
 
-    /// Returns whether the copy has as many records as its source.
+    /// Returns whether all records of the source were copied, with all parts of their values.
     pub(super) fn is_complete(&self, from: &Database) -> Result<bool, DiskError> {
-        Ok(row_counts(&self.database)? == row_counts(from)?)
+        Ok(self.has_all_heads(from)? && self.parts_read == row_count(from, PARTS)?)
     }
 
-    /// Returns whether the copy has as many heads as its source; values may be divided differently.
+    /// Returns whether the copy has as many heads as its source.
     pub(super) fn has_all_heads(&self, from: &Database) -> Result<bool, DiskError> {
-        Ok(row_counts(&self.database)?.0 == row_counts(from)?.0)
+        Ok(row_count(&self.database, HEADS)? == row_count(from, HEADS)?)
     }
 
     /// Replaces the file in use by the copy. On an error the copy is removed.
@@ -143,10 +153,10 @@ impl Drop for FileCopy {
     }
 }
 
-/// Returns the number of heads and of parts of values.
-fn row_counts(database: &Database) -> Result<(u64, u64), DiskError> {
+fn row_count<K: Key + 'static>(
+    database: &Database,
+    table: TableDefinition<'_, K, &'static [u8]>,
+) -> Result<u64, DiskError> {
     let txn = database.begin_read().map_err(redb_error)?;
-    let heads = txn.open_table(HEADS).map_err(redb_error)?.len().map_err(redb_error)?;
-    let parts = txn.open_table(PARTS).map_err(redb_error)?.len().map_err(redb_error)?;
-    Ok((heads, parts))
+    txn.open_table(table).map_err(redb_error)?.len().map_err(redb_error)
 }

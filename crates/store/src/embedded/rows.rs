@@ -19,15 +19,17 @@ const KIND_DELETE: u8 = 1;
 const KIND_PUT: u8 = 2;
 const KIND_PUT_WITH_LEASE: u8 = 3;
 
-/// Bytes of the smallest page.
+/// Bytes of the smallest page, the only one that has more than one part.
 const PAGE_BYTES: usize = 4096;
 /// Bytes of a page that has one part, without the part: page header, key and end offset.
 const PAGE_EXTRA: usize = 4 + ROW_EXTRA;
 const ROW_EXTRA: usize = 14 + 4;
-/// Largest part of a value that is divided evenly. Four of them fill the smallest page.
-const EVEN_PART_BYTES: usize = (PAGE_BYTES - 4) / 4 - ROW_EXTRA;
 /// Percentage of its pages that a value must fill to be stored undivided, which is less work.
-const FILL_MIN: usize = 65;
+const FILL_MIN: usize = 90;
+/// Largest value that is never divided: four of them fill the smallest page.
+const UNDIVIDED_BYTES_MAX: usize = (PAGE_BYTES - 4) / 4 - ROW_EXTRA;
+/// Smallest part that is written for the sake of filling a page.
+const FILLER_BYTES_MIN: usize = 256;
 /// Ratio of the largest page for one part to the smallest page.
 const PAGE_TIMES_MAX: usize = 16;
 
@@ -167,10 +169,10 @@ fn record_of(part: PartId) -> Id {
     id
 }
 
-/// Writes a value and its checksum in parts that fill pages. redb's page sizes are powers of two,
-/// so a row of 2 KB would take a whole page of 4 KB. `buffer` is reused between calls.
+/// Writes a value and its checksum in parts that fill pages. `buffer` is reused between calls.
 pub(super) fn insert_value(
     table: &mut Table<'_, PartId, &'static [u8]>,
+    divider: &mut Divider,
     id: Id,
     value: &[u8],
     buffer: &mut Vec<u8>,
@@ -178,32 +180,43 @@ pub(super) fn insert_value(
     buffer.clear();
     buffer.extend_from_slice(value);
     buffer.extend_from_slice(&checksum::of_value(&id, value));
-    insert_stored(table, id, buffer)
+    insert_stored(table, divider, id, buffer)
 }
 
 /// Writes an encoded value in parts.
 pub(super) fn insert_stored(
     table: &mut Table<'_, PartId, &'static [u8]>,
+    divider: &mut Divider,
     id: Id,
     stored: &[u8],
 ) -> Result<(), DiskError> {
     let mut rest = stored;
-    for (number, length) in (0..).zip(part_lengths(stored.len())) {
-        let (part, after) = rest.split_at(length);
+    for number in 0.. {
+        let (part, after) = rest.split_at(divider.next_part(rest.len()));
         table.insert(encode_part(id, number), part).map_err(redb_error)?;
         rest = after;
+        if rest.is_empty() {
+            break;
+        }
     }
     Ok(())
 }
 
-/// Removes all parts of a value of `bytes` bytes.
+/// Removes all parts of a value of `bytes` bytes, however it was divided.
 pub(super) fn remove_value(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
     bytes: u32,
 ) -> Result<(), DiskError> {
-    for (number, _) in (0..).zip(part_lengths(bytes as usize + SUM_BYTES)) {
-        table.remove(encode_part(id, number)).map_err(redb_error)?;
+    let mut rest = bytes as usize + SUM_BYTES;
+    let mut number = 0;
+    while rest > 0 {
+        let Some(part) = table.remove(encode_part(id, number)).map_err(redb_error)? else {
+            // Parts are missing, and others may follow.
+            return remove_parts(table, id);
+        };
+        rest = rest.saturating_sub(part.value().len());
+        number += 1;
     }
     Ok(())
 }
@@ -217,44 +230,53 @@ pub(super) fn remove_parts(
     table.retain_in(all, |_, _| false).map_err(redb_error)
 }
 
-/// Returns the lengths of the parts of a value; at least one.
-fn part_lengths(bytes: usize) -> impl Iterator<Item = usize> {
-    let mut rest = bytes;
-    let mut even = None;
-    let mut is_first = true;
-    std::iter::from_fn(move || {
-        if rest == 0 && !is_first {
-            return None;
-        }
-        is_first = false;
-        let length = match even {
-            Some(even) => rest.min(even),
-            None => page_part(rest).unwrap_or_else(|| {
-                let length = rest.div_ceil(rest.div_ceil(EVEN_PART_BYTES));
-                *even.insert(length)
-            }),
-        };
-        rest -= length;
-        Some(length)
-    })
+/// Divides values into parts. redb's page sizes are powers of two, and only the smallest page has
+/// more than one row: a value of 2 KB would take a page of 4 KB, and one of 5 KB a page of 8 KB.
+///
+/// redb adds a row that is after all others to the last page if it fits there, and otherwise begins
+/// a new page. So the first part of a value that does not fill its own pages fills the last page.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Divider {
+    /// Bytes that are free in the last page. Parts are written in any case; if this is wrong, pages
+    /// are less full until the next part that begins a page.
+    free: usize,
 }
 
-/// Returns the length of the next part if `rest` bytes are left, or `None` to divide them evenly.
-fn page_part(rest: usize) -> Option<usize> {
-    let of_page = |times: usize| times * PAGE_BYTES - PAGE_EXTRA;
-    let mut times = 1;
-    while times < PAGE_TIMES_MAX && of_page(times) < rest {
-        times *= 2;
+impl Divider {
+    /// Returns the length of the next part of a value of which `rest` bytes are left. It is 0 only
+    /// if `rest` is.
+    fn next_part(&mut self, rest: usize) -> usize {
+        let of_page = |times: usize| times * PAGE_BYTES - PAGE_EXTRA;
+        if rest + ROW_EXTRA <= self.free {
+            self.free -= rest + ROW_EXTRA;
+            return rest;
+        }
+        let mut times = 1;
+        while times < PAGE_TIMES_MAX && of_page(times) < rest {
+            times *= 2;
+        }
+        if of_page(times) >= rest {
+            // As many rows of this length as a page would have.
+            let rows = if times == 1 { (PAGE_BYTES - 4) / (rest + ROW_EXTRA) } else { 1 };
+            let is_full = rows * rest * 100 >= FILL_MIN * times * PAGE_BYTES;
+            if is_full || rest <= UNDIVIDED_BYTES_MAX {
+                self.begin_page(times, rest);
+                return rest;
+            }
+            times /= 2;
+        }
+        if self.free >= FILLER_BYTES_MIN + ROW_EXTRA {
+            return std::mem::take(&mut self.free) - ROW_EXTRA;
+        }
+        let length = if times == 0 { rest } else { of_page(times) };
+        self.begin_page(times.max(1), length);
+        length
     }
-    if of_page(times) < rest {
-        return Some(of_page(times));
+
+    /// A part begins a page of `times` times the smallest.
+    fn begin_page(&mut self, times: usize, part: usize) {
+        self.free = if times == 1 { PAGE_BYTES - PAGE_EXTRA - part } else { 0 };
     }
-    // As many rows of this length as fit.
-    let rows = (times * PAGE_BYTES - 4) / (rest + ROW_EXTRA);
-    if rows * rest * 100 >= FILL_MIN * times * PAGE_BYTES || rest <= EVEN_PART_BYTES {
-        return Some(rest);
-    }
-    (times > 2).then(|| of_page(times / 2))
 }
 
 /// Reads the parts of values in the order of records.
@@ -265,6 +287,8 @@ pub(super) struct ValueReader<'a> {
     part: Option<AccessGuard<'a, &'static [u8]>>,
     /// The joined parts, if it has more than one.
     buffer: Vec<u8>,
+    /// Number of parts of the records that were read.
+    parts_read: u64,
 }
 
 /// The table of parts, in a read or a write transaction.
@@ -283,7 +307,7 @@ impl<'a> ValueReader<'a> {
     /// Creates a reader that begins at a record.
     pub(super) fn new(table: &'a dyn Parts, from: Id) -> Result<Self, DiskError> {
         let rows = table.parts_from(from)?.peekable();
-        Ok(Self { table, rows, part: None, buffer: Vec::new() })
+        Ok(Self { table, rows, part: None, buffer: Vec::new(), parts_read: 0 })
     }
 
     /// Returns the joined parts of a record, or `None` if it has none. Call it in the order of
@@ -297,8 +321,13 @@ impl<'a> ValueReader<'a> {
                 return Ok(None);
             }
         }
-        self.collect(id)?;
+        self.parts_read += self.collect(id)?;
         Ok(Some(self.part.as_ref().map_or(&self.buffer, |part| part.value())))
+    }
+
+    /// Returns the number of parts of the records that were read.
+    pub(super) fn parts_read(&self) -> u64 {
+        self.parts_read
     }
 
     /// Skips the next record if it is before `id`, and returns its id.
@@ -327,20 +356,22 @@ impl<'a> ValueReader<'a> {
         }
     }
 
-    /// Reads the parts of the next record, which is `id`.
-    fn collect(&mut self, id: Id) -> Result<(), DiskError> {
+    /// Reads the parts of the next record, which is `id`, and returns their number.
+    fn collect(&mut self, id: Id) -> Result<u64, DiskError> {
         self.part = self.next_part()?;
+        let mut count = 1;
         if self.peek()? != Some(id) {
-            return Ok(());
+            return Ok(count);
         }
         self.buffer.clear();
         while let Some(part) = self.part.take() {
             self.buffer.extend_from_slice(part.value());
             if self.peek()? == Some(id) {
                 self.part = self.next_part()?;
+                count += 1;
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     fn next_part(&mut self) -> Result<Option<AccessGuard<'a, &'static [u8]>>, DiskError> {
@@ -350,37 +381,105 @@ impl<'a> ValueReader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use redb::ReadableTableMetadata;
+    use redb::backends::InMemoryBackend;
+
+    use super::super::redb_setup::builder;
     use super::*;
 
-    #[test]
-    fn parts_fill_pages_and_add_up_to_the_value() {
-        let parts = |bytes| part_lengths(bytes).collect::<Vec<_>>();
-        assert_eq!(parts(0), [0]);
-        assert_eq!(parts(300), [300]);
-        assert_eq!(parts(1024), [1024]);
-        assert_eq!(parts(1400), [1400]);
-        assert_eq!(parts(2028), [2028]);
-        assert_eq!(parts(2048), [683, 683, 682]);
-        assert_eq!(parts(3700), [3700]);
-        assert_eq!(parts(4096), [820, 820, 820, 820, 816]);
-        assert_eq!(parts(6000), [6000]);
-        assert_eq!(parts(9000), [8170, 830]);
-        assert_eq!(parts(65_514), [65_514]);
-        assert_eq!(parts(100_000), [65_514, 32_746, 1740]);
+    fn parts(divider: &mut Divider, bytes: usize) -> Vec<usize> {
+        let mut rest = bytes;
+        let mut parts = vec![];
+        while rest > 0 || parts.is_empty() {
+            parts.push(divider.next_part(rest));
+            rest -= parts[parts.len() - 1];
+        }
+        parts
     }
 
     #[test]
-    fn parts_fill_most_of_their_pages() {
-        for bytes in 500..200_000 {
-            assert_eq!(part_lengths(bytes).sum::<usize>(), bytes);
-            let pages: f64 = part_lengths(bytes)
-                .map(|part| {
-                    let page = (part + PAGE_EXTRA).next_power_of_two().max(PAGE_BYTES);
-                    page as f64 / ((page - 4) / (part + ROW_EXTRA)) as f64
-                })
-                .sum();
-            let fill = bytes as f64 / pages;
-            assert!(fill > 0.64, "{bytes} bytes fill {fill} of {pages}");
+    fn parts_fill_pages_and_add_up_to_the_value() {
+        let alone = |bytes| parts(&mut Divider::default(), bytes);
+        assert_eq!(alone(0), [0]);
+        assert_eq!(alone(300), [300]);
+        assert_eq!(alone(1400), [1400]);
+        assert_eq!(alone(2048), [2048]);
+        assert_eq!(alone(3700), [3700]);
+        assert_eq!(alone(4074), [4074]);
+        assert_eq!(alone(4096), [4074, 22]);
+        assert_eq!(alone(6000), [4074, 1926]);
+        assert_eq!(alone(7400), [7400]);
+        assert_eq!(alone(9000), [8170, 830]);
+        assert_eq!(alone(65_514), [65_514]);
+        assert_eq!(alone(100_000), [65_514, 32_746, 1740]);
+        // What does not fill pages alone first fills the last page.
+        let mut divider = Divider::default();
+        assert_eq!(parts(&mut divider, 2048), [2048]);
+        assert_eq!(parts(&mut divider, 2048), [2008, 40]);
+        assert_eq!(parts(&mut divider, 5000), [4016, 984]);
+        assert_eq!(parts(&mut divider, 300), [300]);
+        assert_eq!(parts(&mut divider, 9000), [2754, 4074, 2172]);
+        assert_eq!(parts(&mut divider, 3700), [3700]);
+        assert_eq!(parts(&mut divider, 4096), [356, 3740]);
+        assert_eq!(parts(&mut divider, 4075), [316, 3759]);
+    }
+
+    #[test]
+    fn a_value_is_removed_however_it_was_divided() {
+        let database = builder().create_with_backend(InMemoryBackend::new()).expect("it opens");
+        let txn = database.begin_write().expect("it opens");
+        let mut parts = txn.open_table(PARTS).expect("a table");
+        let [id, other] = [7, 8].map(|n| encode(RecordId::first(Revision(n))));
+        parts.insert(encode_part(other, 0), &[0; 3004][..]).expect("it is written");
+        // The last one lacks a part.
+        for lengths in [&[3004][..], &[4, 3000], &[1002, 1001, 1001], &[1002, 0, 1001]] {
+            for (number, length) in (0..).zip(lengths).filter(|(_, length)| **length > 0) {
+                let part = &[0; 3004][..*length];
+                parts.insert(encode_part(id, number), part).expect("it is written");
+            }
+            remove_value(&mut parts, id, 3000).expect("it is removed");
+            assert_eq!(parts.len().expect("it is read"), 1, "{lengths:?}");
+        }
+    }
+
+    /// Adds parts as redb adds rows, and returns the bytes of all pages.
+    fn stored_bytes(parts: impl Iterator<Item = usize>) -> usize {
+        let mut bytes = 0;
+        let mut free = 0;
+        for part in parts {
+            if part + ROW_EXTRA <= free {
+                free -= part + ROW_EXTRA;
+                continue;
+            }
+            let page = (part + PAGE_EXTRA).next_power_of_two().max(PAGE_BYTES);
+            bytes += page;
+            free = if page == PAGE_BYTES { page - PAGE_EXTRA - part } else { 0 };
+        }
+        bytes
+    }
+
+    #[test]
+    fn values_fill_most_of_their_pages() {
+        for bytes in (500..12_000).chain((12_000..200_000).step_by(97)) {
+            let mut divider = Divider::default();
+            let parts: Vec<_> = (0..60).flat_map(|_| parts(&mut divider, bytes)).collect();
+            assert_eq!(parts.iter().sum::<usize>(), 60 * bytes);
+            let fill = (60 * bytes) as f64 / stored_bytes(parts.into_iter()) as f64;
+            assert!(fill > 0.75, "{bytes} bytes fill {fill} of their pages");
+        }
+    }
+
+    /// What is a little larger takes up a little more.
+    #[test]
+    fn values_of_any_length_take_up_little_more_than_shorter_ones() {
+        let of = |bytes| {
+            let mut divider = Divider::default();
+            stored_bytes((0..200).flat_map(|_| parts(&mut divider, bytes)))
+        };
+        for bytes in 1400..8000 {
+            let smaller = of(bytes);
+            let larger = of(bytes + bytes / 40);
+            assert!(larger * 100 <= smaller * 115, "{bytes}: {smaller} and {larger}");
         }
     }
 }

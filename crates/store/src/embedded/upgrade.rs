@@ -12,7 +12,7 @@ use super::meta_table::floor_of_format_3;
 use super::redb_panics::OpenDatabase;
 use super::redb_setup::{io_error, redb_error};
 use super::rows::{
-    HEADS, Id, PARTS, ValueReader, decode, encode, encode_head, insert_value, read_head,
+    Divider, HEADS, Id, PARTS, ValueReader, decode, encode, encode_head, insert_value, read_head,
 };
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
@@ -38,7 +38,7 @@ pub(super) fn upgrade(
     let mut copy = FileCopy::begin(files)?;
     let mut next = Some(RecordId::first(Revision(0)));
     while let Some(start) = next {
-        next = copy.step(|txn| add(txn, &from, start))?;
+        next = copy.step(|txn, divider| add(txn, divider, &from, start))?;
     }
     copy.finish(floor)?;
     if !copy.has_all_heads(&from)? {
@@ -56,6 +56,7 @@ pub(super) fn upgrade(
 /// Converts up to [`STEP_BYTES`] of records. Returns their size and where to continue.
 fn add(
     txn: &WriteTransaction,
+    divider: &mut Divider,
     from: &Database,
     start: RecordId,
 ) -> Result<(u64, Option<RecordId>), DiskError> {
@@ -82,7 +83,7 @@ fn add(
             if value.len() != head.value_bytes as usize {
                 return Err(damage(Damage::VALUE_LENGTH));
             }
-            insert_value(&mut parts, id, value, &mut value_buffer)?;
+            insert_value(&mut parts, divider, id, value, &mut value_buffer)?;
         }
         encode_head(&head, &mut row_buffer);
         heads.insert(id, &row_buffer[..]).map_err(redb_error)?;
