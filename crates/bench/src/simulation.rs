@@ -26,6 +26,8 @@ const MANY_PODS: usize = 10;
 const MANY_NODES: usize = 20;
 /// Nodes without pods.
 const IDLE_NODES: usize = 100;
+/// Servers with them, and without.
+const IDLE_PAIRS: usize = 5;
 /// A large cluster: nodes, Deployments and the pods of each of them.
 const LARGE_NODES: usize = 5_000;
 const LARGE_DEPLOYMENTS: usize = 500;
@@ -79,38 +81,51 @@ pub async fn workloads(run: &Arc<Run>) -> Result<WorkloadFigures> {
     Ok(WorkloadFigures { each_ms, many_seconds: many.as_secs_f64() })
 }
 
-/// Measures idle nodes against a server without nodes, both at the same time.
+/// Measures idle nodes against servers without nodes, all at the same time: the medians of pairs,
+/// because two servers with the same flags differ by a quarter of a megabyte.
 pub async fn idle(run: &Arc<Run>) -> Result<IdleFigures> {
-    let servers = [open(run, 0).await?, open(run, IDLE_NODES).await?];
-    tokio::time::sleep(servers[0].settle_time()).await;
-    let times = || -> Result<Vec<Duration>> {
-        let times = servers.iter().map(|bench| bench.sample(Processes::run_time));
-        Ok(times.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
-    };
-    let began = Instant::now();
-    let before = times()?;
-    // At full length 25 seconds, in which each node renews its Lease once.
-    tokio::time::sleep(servers[0].duration() * 5).await;
-    let after = times()?;
-    let seconds = began.elapsed().as_secs_f64();
-    let spent: Vec<f64> = after
-        .iter()
-        .zip(&before)
-        .map(|(after, before)| after.saturating_sub(*before).as_secs_f64() * 1e3 / seconds)
-        .collect();
-    let mut rss = vec![];
-    for bench in &servers {
-        rss.extend(bench.sample(Processes::memory)?.map(|memory| memory.rss));
+    let mut servers = vec![];
+    for _ in 0..IDLE_PAIRS {
+        servers.push([open(run, 0).await?, open(run, IDLE_NODES).await?]);
     }
-    let more = |values: &[f64]| match values {
-        [without, with] => with - without,
-        _ => f64::NAN,
-    };
-    let figures = IdleFigures { cpu_ms: more(&spent), rss: more(&rss) };
-    for bench in servers {
+    let first = &servers[0][0];
+    tokio::time::sleep(first.settle_time()).await;
+    let began = Instant::now();
+    let before = more_of_pairs(&servers, run_time_ms)?;
+    // At full length 25 seconds, in which each node renews its Lease once.
+    tokio::time::sleep(first.duration() * 5).await;
+    let after = more_of_pairs(&servers, run_time_ms)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let spent: Vec<f64> =
+        after.iter().zip(&before).map(|(after, before)| (after - before) / seconds).collect();
+    let rss = more_of_pairs(&servers, |bench| {
+        Ok(bench.sample(Processes::memory)?.map(|memory| memory.rss))
+    })?;
+    for bench in servers.into_iter().flatten() {
         bench.close().await?;
     }
-    Ok(figures)
+    Ok(IdleFigures { cpu_ms: quantile(&spent, 0.5), rss: quantile(&rss, 0.5) })
+}
+
+fn run_time_ms(bench: &Bench) -> Result<Option<f64>> {
+    Ok(bench.sample(Processes::run_time)?.map(|time| time.as_secs_f64() * 1e3))
+}
+
+/// Returns by how much a figure is higher with nodes than without, of each pair of servers that run
+/// on this machine.
+fn more_of_pairs(
+    servers: &[[Bench; 2]],
+    figure: impl Fn(&Bench) -> Result<Option<f64>>,
+) -> Result<Vec<f64>> {
+    let mut all = vec![];
+    for [without, with] in servers {
+        if let Some(without) = figure(without)?
+            && let Some(with) = figure(with)?
+        {
+            all.push(with - without);
+        }
+    }
+    Ok(all)
 }
 
 /// Measures 50,000 pods on 5,000 nodes.
