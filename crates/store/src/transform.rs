@@ -269,9 +269,15 @@ impl Watch for TransformedWatch {
             }
             let events = self.batch.iter_mut().flat_map(|batch| &mut batch.events);
             for event in events.skip(self.decoded) {
-                if let Some(value) = &event.value {
-                    let decoded = self.values.decode_event(&event.key, value.clone()).await;
-                    event.value = Some(decoded);
+                if let Some(value) = event.value.take() {
+                    // Only a value that nobody else has is decrypted where it is.
+                    event.value = Some(match self.values.decode_event_now(&event.key, value) {
+                        Ok(value) => value,
+                        Err(value) => {
+                            event.value = Some(value.clone());
+                            self.values.transform.decode(&event.key, value).await
+                        }
+                    });
                 }
                 self.decoded += 1;
                 if self.decoded.is_multiple_of(DECODES_MAX) {
@@ -309,13 +315,10 @@ impl Values {
         }
     }
 
-    /// Decodes the value of a watch event.
-    async fn decode_event(&self, key: &Bytes, value: Bytes) -> Bytes {
+    /// Decodes the value of a watch event, or gives it back if decoding has to wait.
+    fn decode_event_now(&self, key: &Bytes, value: Bytes) -> Result<Bytes, Bytes> {
         let own = self.lock().take(key, &value);
-        match own {
-            Some(own) => own,
-            None => self.decode(key, value).await,
-        }
+        own.map_or_else(|| self.transform.decode_now(key, value), Ok)
     }
 
     fn lock(&self) -> MutexGuard<'_, OwnWrites> {
@@ -328,6 +331,9 @@ impl OwnWrites {
     /// Removes and returns the reader's value of a backend's value, if it was the last own write of
     /// the key.
     fn take(&mut self, key: &Bytes, value: &Bytes) -> Option<Bytes> {
+        if self.writes.is_empty() {
+            return None;
+        }
         let Entry::Occupied(write) = self.writes.entry(key.clone()) else { return None };
         let (encoded, _) = write.get();
         // An embedded store gives back the bytes that it was given.
@@ -344,11 +350,12 @@ impl OwnWrites {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Event;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Puts an `x` in front of values, and counts decoded ones.
+    /// Puts an `x` in front of values, and counts decoded ones, and those that nobody else has.
     #[derive(Debug, Default)]
-    struct Counting(AtomicUsize);
+    struct Counting(AtomicUsize, AtomicUsize);
 
     impl Transform for Counting {
         fn encode<'a>(
@@ -361,6 +368,7 @@ mod tests {
 
         fn decode_now(&self, _key: &[u8], value: Bytes) -> Result<Bytes, Bytes> {
             self.0.fetch_add(1, Ordering::Relaxed);
+            self.1.fetch_add(value.is_unique().into(), Ordering::Relaxed);
             Ok(value.slice(1..))
         }
 
@@ -386,15 +394,42 @@ mod tests {
         let counting = Arc::new(Counting::default());
         let values = Values { transform: counting.clone(), own: Mutex::default() };
         let decoded = || counting.0.load(Ordering::Relaxed);
+        let event = |key: &Bytes, value| values.decode_event_now(key, value).expect("a value");
         let key = Bytes::from_static(b"k");
         let other = Bytes::from_static(b"o");
         let written = values.encode(&key, &"v".into()).await.expect("a value");
-        assert_eq!((values.decode_event(&key, written.clone()).await, decoded()), ("v".into(), 0));
+        assert_eq!((event(&key, written.clone()), decoded()), ("v".into(), 0));
         // Only once, only this key, and only this value.
-        assert_eq!((values.decode_event(&key, written.clone()).await, decoded()), ("v".into(), 1));
+        assert_eq!((event(&key, written.clone()), decoded()), ("v".into(), 1));
         values.encode(&key, &"v".into()).await.expect("a value");
-        assert_eq!((values.decode_event(&other, written).await, decoded()), ("v".into(), 2));
-        assert_eq!((values.decode_event(&key, "xw".into()).await, decoded()), ("w".into(), 3));
+        assert_eq!((event(&other, written), decoded()), ("v".into(), 2));
+        assert_eq!((event(&key, "xw".into()), decoded()), ("w".into(), 3));
+    }
+
+    /// A watch with one batch.
+    struct Once(Option<Batch>);
+
+    impl Watch for Once {
+        fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
+            Box::pin(async { self.0.take().ok_or(WatchError::Closed) })
+        }
+    }
+
+    /// Whoever decrypts a value that others hold has to copy it first.
+    #[tokio::test]
+    async fn an_event_that_nobody_else_has_is_decoded_where_it_is() {
+        let counting = Arc::new(Counting::default());
+        let values = Arc::new(Values { transform: counting.clone(), own: Mutex::default() });
+        let value = Some(Bytes::from(b"xv".to_vec()));
+        let revision = Revision(1);
+        let event = Event { key: "k".into(), value, created: revision, revision };
+        let batch = Batch { events: vec![event], through: revision };
+        let (_sender, rereads) = watch::channel(0);
+        let events = Box::new(Once(Some(batch)));
+        let mut watch = TransformedWatch { events, values, rereads, batch: None, decoded: 0 };
+        let decoded = watch.next().await.expect("a batch");
+        assert_eq!(decoded.events[0].value, Some("v".into()));
+        assert_eq!(counting.1.load(Ordering::Relaxed), 1, "the only holder");
     }
 
     #[tokio::test]

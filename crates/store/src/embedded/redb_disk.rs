@@ -24,7 +24,7 @@ use super::redb_panics::{OpenDatabase, RedbPanicked, catch_panic};
 use super::redb_setup::{builder, closes_database, io_error, redb_error};
 use super::rows::{
     AuditItem, Divider, HEADS, Id, PARTS, ValueReader, decode_head, decode_value, encode,
-    encode_head, insert_value, remove_parts, remove_value, value_of,
+    encode_head, insert_value, remove_parts, remove_value,
 };
 use super::upgrade::upgrade;
 use super::write_behind::WriteBehind;
@@ -328,11 +328,7 @@ impl Disk for RedbDisk {
             for row in heads.range(encode(from)..).map_err(redb_error)? {
                 let (id, head) = row.map_err(redb_error)?;
                 let head = decode_head(id.value(), head.value()).map_err(damage_error)?;
-                let value = if head.is_delete {
-                    Ok(Bytes::new())
-                } else {
-                    value_of(&head, values.read(id.value())?)
-                };
+                let value = if head.is_delete { Ok(Bytes::new()) } else { values.value(&head)? };
                 if sink(StoredRecord { head, value }).is_break() {
                     break;
                 }

@@ -8,7 +8,7 @@ use redb::{AccessGuard, Range, ReadableTable, Table, TableDefinition};
 use super::checksum::{self, SUM_BYTES};
 use super::disk::{Damage, Head, Record, RecordId};
 use super::redb_setup::redb_error;
-use crate::{DiskError, Revision, Timestamp};
+use crate::{DiskError, Revision, TXN_BYTES_MAX, Timestamp};
 
 /// Maps a record id to kind, revision of creation, length of the value, key and checksum.
 pub(super) const HEADS: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("heads");
@@ -60,7 +60,7 @@ impl AuditItem {
                 Err(Damage { id: head.id, what: "it is a delete and has a value" })
             }
             None if head.is_delete => Ok(Bytes::new()),
-            stored => value_of(&head, stored),
+            stored => value_of(&head, stored).map(Bytes::copy_from_slice),
         };
         match value {
             Ok(value) => Self::Record(Record { head, value }),
@@ -141,13 +141,13 @@ pub(super) fn read_head(id: RecordId, row: &[u8]) -> Option<Head> {
 }
 
 /// Decodes the value of a put from its joined parts and verifies checksum and length.
-pub(super) fn value_of(head: &Head, stored: Option<&[u8]>) -> Result<Bytes, Damage> {
+fn value_of<'s>(head: &Head, stored: Option<&'s [u8]>) -> Result<&'s [u8], Damage> {
     let damage = |what| Damage { id: head.id, what };
     let value = decode_value(head.id, stored.ok_or_else(|| damage(Damage::NO_VALUE))?)?;
     if value.len() != head.value_bytes as usize {
         return Err(damage(Damage::VALUE_LENGTH));
     }
-    Ok(Bytes::copy_from_slice(value))
+    Ok(value)
 }
 
 /// Decodes a value from its joined parts and verifies its checksum.
@@ -287,6 +287,8 @@ pub(super) struct ValueReader<'a> {
     part: Option<AccessGuard<'a, &'static [u8]>>,
     /// The joined parts, if it has more than one.
     buffer: Vec<u8>,
+    /// Room for them that is made at once.
+    room: usize,
     /// Number of parts of the records that were read.
     parts_read: u64,
 }
@@ -307,7 +309,22 @@ impl<'a> ValueReader<'a> {
     /// Creates a reader that begins at a record.
     pub(super) fn new(table: &'a dyn Parts, from: Id) -> Result<Self, DiskError> {
         let rows = table.parts_from(from)?.peekable();
-        Ok(Self { table, rows, part: None, buffer: Vec::new(), parts_read: 0 })
+        Ok(Self { table, rows, part: None, buffer: Vec::new(), room: 0, parts_read: 0 })
+    }
+
+    /// Reads the value of a put. Parts are copied once, also when they are joined.
+    pub(super) fn value(&mut self, head: &Head) -> Result<Result<Bytes, Damage>, DiskError> {
+        self.room = (head.value_bytes as usize + SUM_BYTES).min(TXN_BYTES_MAX);
+        let length = match value_of(head, self.read(encode(head.id))?) {
+            Ok(value) => value.len(),
+            Err(damage) => return Ok(Err(damage)),
+        };
+        if let Some(part) = &self.part {
+            return Ok(Ok(Bytes::copy_from_slice(&part.value()[..length])));
+        }
+        let mut joined = std::mem::take(&mut self.buffer);
+        joined.truncate(length);
+        Ok(Ok(joined.into()))
     }
 
     /// Returns the joined parts of a record, or `None` if it has none. Call it in the order of
@@ -364,6 +381,7 @@ impl<'a> ValueReader<'a> {
             return Ok(count);
         }
         self.buffer.clear();
+        self.buffer.reserve_exact(self.room);
         while let Some(part) = self.part.take() {
             self.buffer.extend_from_slice(part.value());
             if self.peek()? == Some(id) {
