@@ -89,7 +89,8 @@ pub async fn idle(run: &Arc<Run>) -> Result<IdleFigures> {
         servers.push([open(run, 0).await?, open(run, IDLE_NODES).await?]);
     }
     let first = &servers[0][0];
-    tokio::time::sleep(first.settle_time()).await;
+    // At full length 10 seconds, so that what follows the start of ten servers is over.
+    tokio::time::sleep(first.duration() * 2).await;
     let began = Instant::now();
     let before = more_of_pairs(&servers, run_time_ms)?;
     // At full length 25 seconds, in which each node renews its Lease once.
